@@ -1,0 +1,121 @@
+"""Survive the death of any process: torchrun restarts, the script resumes.
+
+    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \\
+    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \\
+    multigpu_torchrun.py 50 10
+"""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+import utils
+
+
+def ddp_setup():
+    """Join the process group: one process for each device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(device_id=device_id)
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, save_every, path):
+        self.rank = dist.get_rank()
+        self.device = utils.device()
+        self.model = DDP(model.to(self.device))
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.path = path
+        self.epochs_run = 0
+        self._load_checkpoint()
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(source), targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _run_epoch(self, epoch):
+        start = time.perf_counter()
+        self.train_data.sampler.set_epoch(epoch)
+        totals = torch.zeros(2, device=self.device)  # summed loss, samples
+        for source, targets in self.train_data:
+            source, targets = source.to(self.device), targets.to(self.device)
+            loss = self._run_batch(source, targets)
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+        dist.all_reduce(totals)
+        if self.rank == 0:
+            utils.report(epoch, totals, start)
+
+    def _save_checkpoint(self, epoch):
+        if self.rank != 0:
+            return
+        checkpoint = {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_run": epoch + 1,
+        }
+        utils.save_checkpoint(checkpoint, self.path)
+
+    def _load_checkpoint(self):
+        model = self.model.module
+        checkpoint = utils.load_checkpoint(self.path, model, self.optimizer)
+        if checkpoint["epochs_run"] > 0:
+            model.load_state_dict(checkpoint["model"])
+            self.optimizer.load_state_dict(checkpoint["optimizer"])
+            self.epochs_run = checkpoint["epochs_run"]
+
+    def train(self, total_epochs):
+        if self.rank == 0:
+            utils.report_resume(self.epochs_run, total_epochs, self.path)
+        for epoch in range(self.epochs_run, total_epochs):
+            self._run_epoch(epoch)
+            if (epoch + 1) % self.save_every == 0 or epoch + 1 == total_epochs:
+                self._save_checkpoint(epoch)
+
+
+def load_train_objs():
+    dataset = utils.MyTrainDataset()
+    torch.manual_seed(0)  # the same initial weights in every run and script
+    model = torch.nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size):
+    sampler = DistributedSampler(dataset)
+    return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, args.batch_size)
+    trainer = Trainer(
+        model, train_data, optimizer, args.save_every, args.checkpoint_path
+    )
+    trainer.train(args.total_epochs)
+
+
+@record
+def worker(args):
+    ddp_setup()
+    try:
+        main(args)
+        dist.barrier()  # in success only: a rank that crashed would not come
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    args = utils.parse_args(__doc__)
+    worker(args)

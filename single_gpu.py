@@ -1,0 +1,83 @@
+"""Train on one device, GPU or CPU.
+
+    python single_gpu.py 50 10
+"""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, RandomSampler
+
+import utils
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, save_every, path):
+        self.device = utils.device()
+        self.model = model.to(self.device)
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.path = path
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(source), targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _run_epoch(self, epoch):
+        start = time.perf_counter()
+        self.train_data.sampler.generator.manual_seed(epoch)
+        totals = torch.zeros(2, device=self.device)  # summed loss, samples
+        for source, targets in self.train_data:
+            source, targets = source.to(self.device), targets.to(self.device)
+            loss = self._run_batch(source, targets)
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+        utils.report(epoch, totals, start)
+
+    def _save_checkpoint(self, epoch):
+        checkpoint = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_run": epoch + 1,
+        }
+        utils.save_checkpoint(checkpoint, self.path)
+
+    def train(self, total_epochs):
+        for epoch in range(total_epochs):
+            self._run_epoch(epoch)
+            if (epoch + 1) % self.save_every == 0 or epoch + 1 == total_epochs:
+                self._save_checkpoint(epoch)
+
+
+def load_train_objs():
+    dataset = utils.MyTrainDataset()
+    torch.manual_seed(0)  # the same initial weights in every run and script
+    model = torch.nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size):
+    sampler = RandomSampler(dataset, generator=torch.Generator())
+    return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, args.batch_size)
+    trainer = Trainer(
+        model, train_data, optimizer, args.save_every, args.checkpoint_path
+    )
+    trainer.train(args.total_epochs)
+
+
+if __name__ == "__main__":
+    args = utils.parse_args(__doc__)
+    utils.set_aside(args.checkpoint_path)
+    main(args)
