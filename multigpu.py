@@ -8,6 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # by DDP, later, it would keep the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -101,6 +102,7 @@ def worker(rank, world_size, args):
         main(args)
         dist.barrier()  # in success only: a rank that crashed would not come
     finally:
+        utils.unwind()  # after an exception: DDP must go before its group
         dist.destroy_process_group()
 
 

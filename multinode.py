@@ -12,6 +12,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # by DDP, later, it would keep the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -123,6 +124,7 @@ def worker(args):
         main(args)
         dist.barrier()  # in success only: a rank that crashed would not come
     finally:
+        utils.unwind()  # after an exception: DDP must go before its group
         dist.destroy_process_group()
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+import traceback
 import uuid
 from pathlib import Path
 
@@ -120,8 +121,8 @@ def _check_share(batch_size, processes):
     share = math.ceil(NUM_SAMPLES / processes)
     if batch_size > share:
         raise Mistake(
-            f"--batch_size is {batch_size}, but each of {processes} processes has a share of "
-            f"{share} of the {NUM_SAMPLES} samples: ask for at most {share}"
+            f"--batch_size is {batch_size}, but of {NUM_SAMPLES} samples shared by {processes} "
+            f"process{'es' * (processes > 1)} each gets {share}: ask for at most {share}"
         )
 
 
@@ -325,35 +326,66 @@ def _outline(checkpoint):
     return shapes, groups
 
 
-def _excepthook(kind, error, traceback):
+def _excepthook(kind, error, trace):
     """One line for what the user can mend or has done; the usual traceback for everything else."""
-    text = str(error).strip()
-    last = text.rsplit("\n", 1)[-1]
-    if isinstance(error, KeyboardInterrupt):
-        for child in mp.active_children():
-            child.terminate()
-        status, line = 130, "interrupted"
-    elif isinstance(error, Mistake):
-        status, line = 2, text
-    elif isinstance(error, mp.ProcessRaisedException) and last.startswith("utils.Mistake: "):
-        status, line = 2, last.removeprefix("utils.Mistake: ")
-    elif isinstance(error, mp.ProcessExitedException):
-        status, line = 1, text
-    elif any(sign in last for sign in _LOST):
-        status, line = 1, f"lost another process, whose message is the cause ({last})"
-    elif isinstance(error, mp.ProcessRaisedException):
-        status, line = 1, text
+    while not _line(error) and error.__context__:
+        error = error.__context__  # on a full disk @record fails too, and its error hides ours
+    status, line = _line(error) or (1, None)
+    if line is None:
+        sys.__excepthook__(kind, error, trace)
     else:
-        sys.__excepthook__(kind, error, traceback)
-        return
-    _say_once(line)
+        _say_once(line)
+    for child in mp.active_children():
+        child.terminate()
     sys.stdout.flush()
-    # Without finalising the interpreter: in failure, threads of gloo may still hold tensors.
+    sys.stderr.flush()
+    # Without finalising the interpreter: after a failure, threads of gloo may still hold tensors.
     os._exit(status)
 
 
-# How the death of one process shows in the collectives of the others.
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+def unwind():
+    """Prepare for the end of the process group after an exception; does nothing without one.
+
+    A traceback keeps the frame of `main`, and that keeps DDP. DDP would then be the last to let go
+    of the group, and would wait for its threads while it holds Python's lock, which they need to
+    end: a deadlock, seen when a rank fails within milliseconds of a backward pass.
+
+    Who has only lost its peer waits a little: the launcher then sees the process that failed first,
+    reports that one, and ends the others.
+    """
+    error = sys.exception()
+    if error is not None and _lost_peer(error):
+        time.sleep(2)
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
+def _lost_peer(error):
+    """What a collective says when the process at its other end is gone, or None."""
+    last = str(error).strip().rpartition("\n")[2]
+    if any(sign in last for sign in ("closed by peer", "reset by peer", "Broken pipe")):
+        return last.partition("] ")[2].partition(". ")[0]
+    return None
+
+
+def _line(error):
+    """The exit status and the line that stand for an exception; None: it deserves a traceback."""
+    text = str(error).strip()
+    last = text.rpartition("\n")[2]
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, Mistake):
+        return 2, text
+    if isinstance(error, mp.ProcessRaisedException) and last.startswith("utils.Mistake: "):
+        return 2, last.removeprefix("utils.Mistake: ")
+    if _lost_peer(error):
+        return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
+    if isinstance(error, mp.ProcessRaisedException):
+        return 1, text  # the traceback of the process; the one of this waiting parent says nothing
+    if isinstance(error, mp.ProcessExitedException):
+        return 1, text
+    return None
 
 
 def _say_once(line):
