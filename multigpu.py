@@ -8,7 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # by DDP, later, it would keep the group
+import torch.distributed.nn.functional  # early: later, it holds on to the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -22,8 +22,7 @@ def ddp_setup(rank, world_size):
     device_id = utils.set_device(rank)
     store = dist.TCPStore("localhost", int(os.environ["MASTER_PORT"]))
     dist.init_process_group(
-        store=store, rank=rank, world_size=world_size, device_id=device_id
-    )
+        store=store, rank=rank, world_size=world_size, device_id=device_id)
 
 
 class Trainer:
@@ -54,8 +53,9 @@ class Trainer:
             totals[0] += loss * len(source)
             totals[1] += len(source)
         dist.all_reduce(totals)
-        if self.rank == 0:
-            utils.report(epoch, totals, start)
+        if self.rank != 0:
+            return
+        utils.report(epoch, totals, start)
 
     def _save_checkpoint(self, epoch):
         if self.rank != 0:
@@ -91,8 +91,7 @@ def main(args):
     dataset, model, optimizer = load_train_objs()
     train_data = prepare_dataloader(dataset, args.batch_size)
     trainer = Trainer(
-        model, train_data, optimizer, args.save_every, args.checkpoint_path
-    )
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
     trainer.train(args.total_epochs)
 
 
@@ -108,9 +107,8 @@ def worker(rank, world_size, args):
 
 if __name__ == "__main__":
     args = utils.parse_args(__doc__)
-    utils.set_aside(args.checkpoint_path)
     world_size = utils.num_processes(args)
-    # Port 0: the system picks a free one, and this process keeps it open.
-    store = dist.TCPStore("localhost", 0, is_master=True)
+    utils.set_aside(args.checkpoint_path)
+    store = dist.TCPStore("localhost", 0, is_master=True)  # 0: any free port
     os.environ["MASTER_PORT"] = str(store.port)
     mp.spawn(worker, args=(world_size, args), nprocs=world_size)

@@ -10,7 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # by DDP, later, it would keep the group
+import torch.distributed.nn.functional  # early: later, it holds on to the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -55,8 +55,9 @@ class Trainer:
             totals[0] += loss * len(source)
             totals[1] += len(source)
         dist.all_reduce(totals)
-        if self.rank == 0:
-            utils.report(epoch, totals, start)
+        if self.rank != 0:
+            return
+        utils.report(epoch, totals, start)
 
     def _save_checkpoint(self, epoch):
         if self.rank != 0:
@@ -102,8 +103,7 @@ def main(args):
     dataset, model, optimizer = load_train_objs()
     train_data = prepare_dataloader(dataset, args.batch_size)
     trainer = Trainer(
-        model, train_data, optimizer, args.save_every, args.checkpoint_path
-    )
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
     trainer.train(args.total_epochs)
 
 

@@ -12,7 +12,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # by DDP, later, it would keep the group
+import torch.distributed.nn.functional  # early: later, it holds on to the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -58,8 +58,9 @@ class Trainer:
             totals[0] += loss * len(source)
             totals[1] += len(source)
         dist.all_reduce(totals)
-        if self.rank == 0:
-            utils.report(epoch, totals, start)
+        if self.rank != 0:
+            return
+        utils.report(epoch, totals, start)
 
     def _save_checkpoint(self, epoch):
         if self.local_rank != 0:
@@ -112,8 +113,7 @@ def main(args):
     dataset, model, optimizer = load_train_objs()
     train_data = prepare_dataloader(dataset, args.batch_size)
     trainer = Trainer(
-        model, train_data, optimizer, args.save_every, args.checkpoint_path
-    )
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
     trainer.train(args.total_epochs)
 
 

@@ -72,8 +72,7 @@ def main(args):
     dataset, model, optimizer = load_train_objs()
     train_data = prepare_dataloader(dataset, args.batch_size)
     trainer = Trainer(
-        model, train_data, optimizer, args.save_every, args.checkpoint_path
-    )
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
     trainer.train(args.total_epochs)
 
 
