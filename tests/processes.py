@@ -93,13 +93,17 @@ class Process:
     def out(self):
         return "\n".join(self.lines)
 
+    @property
+    def tail(self):
+        return "\n".join([*self.lines[-20:], "stderr:", *self.err.splitlines()[-40:]])
+
     def wait(self, limit=LIMIT):
         """The exit status, when process and output have ended; a hang fails the test."""
         try:
             status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"still running after {limit} s\n{self.out}\n{self.err}") from None
+            raise AssertionError(f"still running after {limit} s\n{self.tail}") from None
         for reader in self._readers:
             reader.join(10)
         return status
@@ -116,7 +120,7 @@ class Process:
                 since = len(self.lines)
                 if time.monotonic() > end or not self._readers[0].is_alive():
                     self.kill()
-                    raise AssertionError(f"no line matched {pattern!r}\n{self.out}\n{self.err}")
+                    raise AssertionError(f"no line matched {pattern!r}\n{self.tail}")
                 self._changed.wait(0.5)
 
     def workers(self):
@@ -153,9 +157,10 @@ def losses(lines):
 
 def _children(pid):
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return []
+    return [int(child) for child in children.split()]
 
 
 def _tree(pid):

@@ -1,0 +1,49 @@
+"""Nodes on one machine: an agent for each, in folders of their own, with only a port in common."""
+
+import random
+import socket
+
+from tests.processes import Process
+
+
+def free_port():
+    """A port below the range from which the system serves others, so that none can take it."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        return port
+
+
+def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
+    """`multinode.py` on one node for each folder.
+
+    As documented, the nodes find each other and their ranks by c10d; `ranks` fixes the ranks by the
+    static rendezvous, for tests that must know who is rank 0.
+    """
+    port = free_port()
+    found = []
+    for number, folder in enumerate(folders):
+        folder.mkdir(exist_ok=True)
+        flags = [f"--nnodes={len(folders)}", f"--max-restarts={restarts}"]
+        if ranks:
+            flags += [f"--node-rank={ranks[number]}", "--master-addr=localhost"]
+            flags += [f"--master-port={port}"]
+        else:
+            flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
+        found.append(
+            Process("multinode", *args, cwd=folder, nproc=nproc, launcher=flags, **options)
+        )
+    return found
+
+
+def finish(nodes):
+    """Wait for all nodes; returns their exit statuses."""
+    try:
+        return [node.wait() for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()

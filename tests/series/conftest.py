@@ -1,0 +1,33 @@
+"""A small series that breaks no rule, and the means to break it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+GOOD = Path(__file__).parent / "good"
+
+
+class Tree:
+    """A copy of the good series in a folder of its own."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        shutil.copytree(GOOD, root)
+
+    def read(self, file):
+        return (self.root / file).read_text(encoding="utf-8")
+
+    def write(self, file, text):
+        (self.root / file).write_text(text, encoding="utf-8")
+
+    def edit(self, file, old, new):
+        """Replace the one place where `file` has `old`."""
+        text = self.read(file)
+        assert text.count(old) == 1, f"{file} has {text.count(old)} of {old!r}"
+        self.write(file, text.replace(old, new))
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path / "series")

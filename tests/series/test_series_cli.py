@@ -1,0 +1,145 @@
+"""What the commands print, and what the package must not do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.series.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(tree, capsys, *arguments):
+    status = main(["--root", str(tree.root), *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_the_diff_of_an_edit_shows_its_lines_in_context(tree, capsys):
+    """The lines of other edits are context if they are added, and gone if they are removed."""
+    status, out = run(tree, capsys, "diff", "two", "--edit", "distribute-the-data")
+    assert status == 0
+    assert (
+        out
+        == """\
+--- one.py
++++ two.py
+
+distribute-the-data: Distributing the data (3 added, 3 removed)
+@@ two.py:12 @@ imports
+ import torch
+ import torch.distributed as dist
+ import torch.multiprocessing as mp
+-from torch.utils.data import DataLoader, RandomSampler
++from torch.utils.data import DataLoader, DistributedSampler
+
+ import utils
+
+@@ two.py:29 @@ Trainer._run_epoch
+         self.train_data = train_data
+
+     def _run_epoch(self, epoch):
+-        self.train_data.sampler.generator.manual_seed(epoch)
++        self.train_data.sampler.set_epoch(epoch)
+         total = torch.zeros(1)
+         for batch in self.train_data:
+             # Summed on the device, without waiting for it.
+@@ two.py:45 @@ prepare_dataloader
+
+
+ def prepare_dataloader(dataset, batch_size):
+-    sampler = RandomSampler(dataset, generator=torch.Generator())
++    sampler = DistributedSampler(dataset)
+     return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+
+23 of 25 changed lines: 19 added, 4 removed
+"""
+    )
+
+
+def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_edits(tree, capsys):
+    tree.edit("lessons.toml", '["Trainer.__init__", "Trainer._load', '["Trainer._load')
+    _, out = run(tree, capsys, "diff", "three")
+    titles = ["leave-it-to-torchrun: ", "resume: Going on", "in no edit, or in several"]
+    places = [out.index(title) for title in titles]
+    assert places == sorted(places)
+    assert out.index("+        self.epochs_run = 0") > places[2]
+    signs = [line[0] for line in out.splitlines()[2:] if line[:1] in ("+", "-")]
+    assert (signs.count("+"), signs.count("-")) == (13, 11)
+
+
+def test_the_diff_of_lines_removed_at_the_end_says_a_line_that_exists(tree, capsys):
+    tree.write("two.py", tree.read("one.py").replace("    main(args)\n", ""))
+    _, out = run(tree, capsys, "diff", "two")
+    assert "@@ two.py:44 @@ __main__\n" in out and len(tree.read("two.py").splitlines()) == 44
+
+
+def test_the_tree_is_indented_by_parents(tree, capsys):
+    assert run(tree, capsys, "tree") == (0, '''\
+one                  One device
+  two      23 of 25  All devices
+    three  18 of 20  Restarts
+    four     2 of 2  Double precision
+''')  # fmt: skip
+
+
+def test_the_table_is_what_the_readme_has(tree, capsys):
+    tree.edit("lessons.toml", '"Double precision"', '"a|b"')
+    tree.edit("lessons.toml", "beyond/four.py 50 10", "beyond/four.py | tee")
+    status, out = run(tree, capsys, "table")
+    assert status == 0 and out not in tree.read("README.md")
+    assert (
+        r"| [beyond/four.py](beyond/four.py) | a\|b | `python beyond/four.py \| tee` | 2 (1 + 1) |"
+        in out
+    )
+    assert run(tree, capsys, "table", "--write") == (0, "")
+    readme = tree.read("README.md")
+    assert f"\n<!-- lessons:begin -->\n{out}<!-- lessons:end -->\n\nGo on with" in readme
+    assert readme.startswith("# Counting\n")
+    run(tree, capsys, "table", "--write")
+    assert tree.read("README.md") == readme
+    assert not list(tree.root.glob(".README*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diff", "tow"], "no lesson is called 'tow'; there are: one, two, three, four\n"),
+        (["diff", "two", "--edit", "x"], "no edit of two is called 'x'; there are: start-proc"),
+        (["diff", "one", "--edit", "x"], "no edit of one is called 'x'; there are: none\n"),
+        (["diff", "one"], "one has no parent to differ from\n"),
+        (["table", "--write"], "[Errno 2] No such file or directory: "),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tree, capsys, arguments, message):
+    (tree.root / "README.md").unlink()
+    status, out = run(tree, capsys, *arguments)
+    assert status == 2 and out.startswith(message) and out.count("\n") == 1
+
+
+def test_neither_torch_nor_anything_else_to_install_is_imported(tree):
+    """In an interpreter without site packages; torch is blocked besides, to be sure."""
+    code = (
+        "import runpy, sys; sys.modules['torch'] = None; "
+        f"sys.argv = ['series', '--root', {str(tree.root)!r}, 'lint']; "
+        "runpy.run_module('tools.series', run_name='__main__')"
+    )
+    command = [sys.executable, "-S", "-c", code]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith(": no problems\n")
+
+
+def test_a_reader_that_goes_early_is_no_error():
+    command = [sys.executable, "-m", "tools.series", "--root", str(Path(__file__).parent / "good")]
+    writer = subprocess.Popen(
+        [*command, "diff", "two"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    writer.stderr.close()
+    assert writer.wait(60) == 0

@@ -1,0 +1,230 @@
+"""Diffs: where hunks lie, what they count, and to which edit each line goes."""
+
+import random
+import re
+import subprocess
+from difflib import SequenceMatcher
+from textwrap import dedent
+from types import SimpleNamespace
+
+import pytest
+
+from tools import series
+from tools.series.diff import compare
+from tools.series.model import Edit, Scope
+from tools.series.partition import assign
+from tools.series.source import Source
+
+
+def diff(old, new):
+    """The diff as lines of text: sign, scope, text."""
+    rows = compare(Source("old.py", dedent(old)), Source("new.py", dedent(new)))
+    return [f"{row.sign}{row.scope}: {row.text}".rstrip() for row in rows if row.changed]
+
+
+def test_an_inserted_function_is_one_block_of_its_own_scope():
+    """Though it ends like the function above, so that difflib takes that one's end for its own."""
+    old = """\
+        def a(x):
+            y = 1
+            return x
+
+
+        def z():
+            pass
+        """
+    new = """\
+        def a(x):
+            y = 2
+            return x
+
+
+        def b(x):
+            x += 1
+            return x
+
+
+        def z():
+            pass
+        """
+    assert diff(old, new) == [
+        "-a:     y = 1",
+        "+a:     y = 2",
+        "+b:",
+        "+b:",
+        "+b: def b(x):",
+        "+b:     x += 1",
+        "+b:     return x",
+    ]
+    assert diff(new, old)[2:] == [
+        "-b:",
+        "-b:",
+        "-b: def b(x):",
+        "-b:     x += 1",
+        "-b:     return x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("above", "inserted", "below"),
+    [
+        # A block that ends as the one above it: not the tail of that one and its own head. difflib
+        # has its place too high where more lines follow, too low where fewer do.
+        (["if a:", "    f()"], ["if b:", "    f()"], []),
+        (["if a:", "    f()"], ["if b:", "    f()"], ["g(1)", "g(2)", "g(3)"]),
+        (["for a in x:", "    p()", "    q()"], ["for b in x:", "    p()", "    q()"], ["g()"]),
+        # Blank lines in it are no place to cut.
+        (["for a in x:", "    p()", "", "    q()"], ["for b in x:", "    p()", "", "    q()"], []),
+        # With a blank line between: above the block, not below.
+        (["f(1)"], ["", "g()"], ["", "f(2)"]),
+    ],
+)
+def test_an_insertion_is_slid_to_where_it_tears_no_statement_apart(above, inserted, below):
+    def function(lines):
+        return "def f():\n" + "".join(f"    {line}".rstrip() + "\n" for line in lines)
+
+    old, new = function(above + below), function(above + inserted + below)
+    assert diff(old, new) == [f"+f:     {line}".rstrip() for line in inserted]
+    assert diff(new, old) == [f"-f:     {line}".rstrip() for line in inserted]
+
+
+def test_repeated_lines_are_inserted_last_as_git_has_it():
+    rows = compare(Source("old.py", "x()\nx()\n"), Source("new.py", "x()\nx()\nx()\n"))
+    assert [(row.sign, row.number) for row in rows] == [(" ", 1), (" ", 2), ("+", 3)]
+
+
+def test_no_sliding_loses_or_invents_a_line():
+    """Random scripts (one string each, so that any lines will do) of few and often equal lines."""
+    choice = random.Random(0).choice
+    pool = ["p", "q", "", "    p", "    q"]
+    for _ in range(300):
+        texts = [[choice(pool) for _ in range(choice(range(12)))] for _ in "ab"]
+        old, new = (Source("a.py", "\n".join(['x = """', *lines, '"""'])) for lines in texts)
+        rows = compare(old, new)
+        assert [row.text for row in rows if row.sign != "+"] == old.lines
+        assert [row.text for row in rows if row.sign != "-"] == new.lines
+        blocks = SequenceMatcher(None, old.lines, new.lines, autojunk=False).get_matching_blocks()
+        assert sum(not row.changed for row in rows) == sum(block.size for block in blocks)
+
+
+def test_a_line_that_stands_in_a_long_file_often_is_matched_all_the_same():
+    long = "f()\n" * 300
+    assert diff(long, long + "g()\n") == ["+module: g()"]
+
+
+def test_rows_are_both_files_in_order(tree):
+    for lesson in series.load(tree.root):
+        if lesson.parent:
+            old = [(r.number, r.text) for r in lesson.rows if r.sign == "-"]
+            new = [(r.number, r.text) for r in lesson.rows if r.sign != "-"]
+            assert new == list(enumerate(lesson.source.lines, 1))
+            kept = [r.text for r in lesson.rows if r.sign != "+"]
+            assert kept == lesson.parent.source.lines
+            assert all(lesson.parent.source.lines[n - 1] == text for n, text in old)
+
+
+def test_counts_are_those_of_git(tree):
+    for lesson in series.load(tree.root):
+        if lesson.parent:
+            command = ["git", "diff", "--no-index", "--numstat", lesson.parent.file, lesson.file]
+            result = subprocess.run(command, cwd=tree.root, capture_output=True, text=True)
+            added, removed = map(int, result.stdout.split()[:2])
+            signs = [line.sign for line in lesson.diff()]
+            assert (signs.count("+"), signs.count("-")) == (added, removed)
+
+
+def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree):
+    lesson = series.load(tree.root)["three"]
+    assert lesson.count() == (10, 8)
+    assert not any(row.counted for row in lesson.rows if not row.changed)
+    tree.edit("three.py", "\n\nFifty epochs will do.", "\nMore.\n\nFifty epochs will do.")
+    tree.edit("three.py", "import torch\n", "import os\n\n\nimport torch\n")
+    tree.edit("three.py", "    dist.init", "    # Why.\n    dist.init")
+    tree.edit("three.py", '"""Join the process group."""', '"""Join the process group now."""')
+    assert series.load(tree.root)["three"].count() == (13, 9)
+
+
+def test_edits_take_every_changed_line_once(tree):
+    lesson = series.load(tree.root)["two"]
+    assert lesson.problems == []
+    lines = [line for edit in lesson.edits for line in edit.lines]
+    assert sorted(lines, key=str) == sorted(lesson.diff(), key=str)
+    assert [f"{line.sign}{line.text.strip()}" for line in lesson.edit("sum-over-all").lines] == [
+        "+dist.all_reduce(total)",
+        "+if dist.get_rank() != 0:",
+        "+return",
+    ]
+
+
+def deal(old, new, *scopes):
+    """The edit of each changed line, the nth scope being that of edit n; and the problems."""
+    old, new = Source("old.py", dedent(old)), Source("new.py", dedent(new))
+    edits = [Edit(None, str(n), "", [scope], 9) for n, scope in enumerate(scopes)]
+    lesson = SimpleNamespace(name="new", file="new.py", parent=old, edits=edits)
+    rows, problems = assign(compare(old, new), lesson)
+    dealt = [f"{row.sign}{row.text} {row.edit}" for row in rows if row.changed]
+    return dealt, [str(problem) for problem in problems]
+
+
+def test_a_blank_line_goes_with_the_line_below_it_or_else_above():
+    one, two = Scope("module", re.compile("one")), Scope("module", re.compile("two"))
+    dealt, problems = deal("a\nz\n", "one\n\ntwo\n\nz\n", one, two, Scope("module"))
+    assert dealt == ["-a 2", "+one 0", "+ 1", "+two 1", "+ 1"]
+    assert problems == []
+    # The next line below has been added, this one removed: it goes with what was removed.
+    assert deal("one\n\nz\n", "two\nz\n", one, two)[0] == ["-one 0", "- 0", "+two 1"]
+
+
+def test_a_line_of_no_edit_is_named_with_its_scope_and_text():
+    dealt, problems = deal("a\nb\nz\n", "z\nc\n", Scope("module", re.compile("c")))
+    assert dealt == ["-a None", "-b None", "+c 0"]
+    assert problems == [
+        "old.py:1: [new] -'a' in module, one of 2 lines, belongs to no edit: name its scope in one"
+    ]
+
+
+@pytest.mark.parametrize("match", [None, re.compile("a")])
+def test_a_line_of_two_edits_is_named_with_both(match):
+    dealt, problems = deal("", "a\n", Scope("module", match), Scope("module", match))
+    assert dealt == ["+a None"]
+    assert problems == [
+        "new.py:1: [new] +'a' in module belongs to 0 and to 1: narrow one of them with a match"
+    ]
+
+
+def test_a_scope_that_takes_nothing_is_told_what_changed():
+    taken, idle = Scope("module", re.compile("a")), Scope("module")
+    _, problems = deal("", "a\n", taken, idle, Scope("modul"), Scope("f", re.compile("a")))
+    assert problems == [
+        "lessons.toml:9: [new] edit 1: scope module takes no changed line; what changed in module "
+        "is taken by others, or does not match",
+        "lessons.toml:9: [new] edit 2: scope modul takes no changed line; scopes that changed: "
+        "module; not 'modul'",
+        "lessons.toml:9: [new] edit 3: scope f with match 'a' takes no changed line; scopes that "
+        "changed: module; not 'f'",
+    ]
+    _, problems = deal("a\n", "a\n", idle)
+    assert problems[0].endswith("; scopes that changed: none; not 'module'")
+
+
+def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
+    before = series.load(tree.root)["three"].edit("resume").fingerprint
+    tree.edit("two.py", "import torch\n", "import os\nimport torch\n")
+    tree.edit("three.py", "import torch\n", "import os\nimport torch\n")
+    assert series.load(tree.root)["three"].edit("resume").fingerprint == before
+    tree.edit("three.py", "self.epochs_run = 0", "self.epochs_run = 1")
+    assert series.load(tree.root)["three"].edit("resume").fingerprint != before
+
+
+def test_a_command_is_split_into_environment_and_words(tree):
+    tree.edit("lessons.toml", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
+    command = series.load(tree.root)["one"].command
+    assert command == ({"A": "1", "B": "x y"}, ["python", "one.py", "--c=d e", "F=2"])
+
+
+def test_unknown_names_list_the_known_ones(tree):
+    lessons = series.load(tree.root)
+    with pytest.raises(series.SeriesError, match="'tow'; there are: one, two, three, four"):
+        lessons["tow"]
+    with pytest.raises(series.SeriesError, match=r"edit of two .*'sum'; .*: start-proc"):
+        lessons["two"].edit("sum")

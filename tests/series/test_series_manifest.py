@@ -1,0 +1,105 @@
+"""lessons.toml: each mistake in it is one line that says where it is and what to do."""
+
+import pytest
+
+from tools import series
+
+MISTAKES = {
+    "not TOML": (
+        'title = "Restarts"', "title = Restarts", "1: not valid TOML: Invalid value (at line 4"
+    ),
+    "unknown key of the series": (
+        "columns = 80", "columns = 80\nrows = 3",
+        "1: [series] unknown key 'rows': correct or drop it; known: columns, order, utils",
+    ),
+    "key of the series missing": (
+        "columns = 80", "", "1: [series] no 'columns': add it (a whole number)"
+    ),
+    "names that are not strings": (
+        'utils = ["SIZE", ', "utils = [1, ",
+        "1: [series] 'utils' must be a list of strings, not [1, 'Numbers', 'parse_args', 'report']",
+    ),
+    "unknown key of a lesson": (
+        'title = "Restarts"', 'titel = "Restarts"',
+        "40: [three] unknown key 'titel': correct or drop it; known: budget, edit, file, page, "
+        "parent, run, title",
+    ),
+    "key of a lesson missing": (
+        'page = "3_three"', "", "40: [three] no 'page': add it (a string)"
+    ),
+    "budget not a number": (
+        "budget = 20", "budget = true", "40: [three] 'budget' must be a whole number, not True"
+    ),
+    "budget of a root": (
+        'page = "1_one"', 'page = "1_one"\nbudget = 3', "9: [one] unknown key 'budget'"
+    ),
+    "child without budget": ("budget = 20", "", "40: [three] no 'budget': add it"),
+    "no shell command": (
+        "standalone three.py 50 10", "standalone 'three.py",
+        "40: [three] run \"OMP_NUM_THREADS=1 torchrun --standalone 'three.py\" is not a shell "
+        "command: No closing quotation",
+    ),
+    "no command": (
+        'run = "python one.py 50 10"', 'run = "A=1"', "9: [one] run 'A=1' is not a shell command"
+    ),
+    "unknown parent": (
+        'parent = "one"', 'parent = "won"',
+        "14: [two] parent 'won' is no lesson above this one; above are: one",
+    ),
+    "a cycle": (
+        'parent = "one"', 'parent = "three"',
+        "14: [two] parent 'three' is no lesson above this one; above are: one",
+    ),
+    "two lessons of one file": (
+        '"beyond/four.py"\nparent', '"two.py"\nparent',
+        "57: [four] file 'two.py' belongs to [two] already",
+    ),
+    "no table": ("[series]", "five = 3\n[series]", "1: [five] 'five' is not a table"),
+    "unknown key of an edit": (
+        'name = "resume"', 'name = "resume"\nhint = ""', "52: [three.edit] unknown key 'hint'"
+    ),
+    "edits that are no tables": (
+        'title = "Restarts"', 'title = "Restarts"\nedit = [3]', "not valid TOML"
+    ),
+    "name with a space": (
+        'name = "resume"', 'name = "Go on"',
+        "52: [three.edit] name 'Go on': use small letters, digits and single hyphens",
+    ),
+    "name taken": (
+        'name = "resume"', 'name = "leave-it-to-torchrun"',
+        "52: [three.edit] name 'leave-it-to-torchrun' is taken by an edit above",
+    ),
+    "scope of another type": (
+        '"Trainer.__init__", "Trainer._load_checkpoint", "Trainer.train"]', "7]",
+        "52: [three.edit] scope 7 must be a string or { in = …, match = … }",
+    ),
+    "scope without match": (
+        '{ in = "imports", match = "Sampler" }', '{ in = "imports" }',
+        "26: [two.edit] no 'match': add it (a string)",
+    ),
+    "match that is no pattern": (
+        'match = "Sampler"', 'match = "("',
+        "26: [two.edit] match '(' is not a regular expression: missing )",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line(tree, old, new, message):
+    tree.edit("lessons.toml", old, new)
+    with pytest.raises(series.SeriesError) as caught:
+        series.load(tree.root)
+    text = str(caught.value)
+    assert text.startswith("lessons.toml:") and message in text and "\n" not in text
+
+
+def test_a_missing_manifest_says_where_it_was_looked_for(tmp_path):
+    with pytest.raises(series.SeriesError, match=f"no such file in {tmp_path}"):
+        series.load(tmp_path)
+
+
+def test_the_file_follows_from_the_name_unless_given(tree):
+    lessons = series.load(str(tree.root))
+    assert [lesson.file for lesson in lessons] == ["one.py", "two.py", "three.py", "beyond/four.py"]
+    assert lessons["four"].parent is lessons["two"] and lessons["one"].parent is None
+    assert len(lessons) == 4 and lessons["two"].budget == 25

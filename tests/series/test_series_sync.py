@@ -1,0 +1,197 @@
+"""A change of one script, carried to its descendants: all of them, or none."""
+
+import os
+import subprocess
+
+import pytest
+
+from tools import series
+from tools.series import sync
+from tools.series.__main__ import main
+from tools.series.lint import lint
+
+OLD = "            # Summed on the device, without waiting for it.\n"
+NEW = "            # Summed on the device, for speed.\n"
+SCRIPTS = ["one.py", "two.py", "three.py", "beyond/four.py"]
+
+
+@pytest.fixture
+def repo(tree, monkeypatch):
+    """The good series, committed, in a repository that no setting of the user's reaches."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.delenv("GIT_DIR", raising=False)
+    git(tree, "init", "--quiet")
+    commit(tree)
+    return tree
+
+
+def git(tree, *arguments):
+    subprocess.run(["git", *arguments], cwd=tree.root, check=True)
+
+
+def commit(tree):
+    git(tree, "add", ".")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    git(tree, *identity, "commit", "--quiet", "--message=x")
+
+
+def run(tree, *arguments):
+    return main(["--root", str(tree.root), "sync", *arguments])
+
+
+def state(tree):
+    """Every file with its text, so that a stray temporary file shows too."""
+    files = [path for path in tree.root.rglob("*") if path.is_file() and ".git" not in path.parts]
+    return {str(path.relative_to(tree.root)): path.read_text() for path in files}
+
+
+def test_a_change_reaches_all_descendants_and_nothing_else(repo, capsys):
+    before = state(repo)
+    repo.edit("one.py", OLD, NEW)
+    (repo.root / "two.py").chmod(0o750)
+    assert run(repo, "one.py") == 0
+    assert capsys.readouterr().out == (
+        "two.py: +1 -1\nthree.py: +1 -1\nbeyond/four.py: +1 -1\n"
+        "now check the result: python -m tools.series lint\n"
+    )
+    assert state(repo) == before | {file: before[file].replace(OLD, NEW) for file in SCRIPTS}
+    assert (repo.root / "two.py").stat().st_mode & 0o777 == 0o750
+    assert lint(series.load(repo.root)) == []
+
+
+def test_a_second_time_changes_nothing(repo, capsys):
+    repo.edit("one.py", OLD, NEW)
+    run(repo, "one")
+    before = state(repo)
+    capsys.readouterr()
+    assert run(repo, "./one.py") == 0
+    assert capsys.readouterr().out == "no descendant of one.py needs a change\n"
+    assert state(repo) == before
+
+
+def test_a_change_in_the_middle_leaves_ancestors_and_siblings_alone(repo):
+    before = state(repo)
+    repo.edit("three.py", OLD, NEW)
+    assert run(repo, "three") == 0
+    assert state(repo) == before | {"three.py": before["three.py"].replace(OLD, NEW)}
+
+
+def test_check_says_what_it_would_do_and_writes_nothing(repo, capsys):
+    repo.edit("one.py", OLD, NEW)
+    before = state(repo)
+    assert run(repo, "one", "--check") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}: +1 -1 (not written)" for file in SCRIPTS[1:]
+    ]
+    assert state(repo) == before
+
+
+def test_what_is_uncommitted_in_a_child_is_merged_not_overwritten(repo):
+    repo.edit("one.py", OLD, NEW)
+    repo.edit("two.py", "torch.nn.Identity()", "torch.nn.ReLU()")
+    assert run(repo, "one") == 0
+    # The grandchildren get both: what they derive from is now this.
+    for file in SCRIPTS[1:]:
+        assert "torch.nn.ReLU()" in repo.read(file) and NEW in repo.read(file)
+
+
+def test_a_lesson_that_was_never_committed_is_merged_as_well(repo):
+    for file in ["two.py", "three.py", "beyond/four.py"]:
+        git(repo, "rm", "--quiet", "--cached", file)
+    repo_without = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    git(repo, *repo_without, "commit", "--quiet", "--message=x")
+    repo.edit("one.py", OLD, NEW)
+    assert run(repo, "one") == 0
+    assert all(NEW in repo.read(file) for file in SCRIPTS)
+
+
+def test_in_conflict_nothing_is_written(repo, capsys):
+    """Although two.py comes first and merges well; the lines are those of the file as it is."""
+    repo.edit("two.py", "    def train", "    # Above the conflict.\n    def train")
+    repo.edit("three.py", "range(self.epochs_run, total_epochs)", "range(self.epochs_run, 9)")
+    commit(repo)
+    repo.edit("two.py", "import torch\n", "import os\nimport sys\nimport torch\n")
+    repo.edit("two.py", "for epoch in range(total_epochs)", "for epoch in range(1, total_epochs)")
+    repo.edit("two.py", OLD, NEW)
+    before = state(repo)
+    assert run(repo, "two") == 1
+    assert capsys.readouterr().out == (
+        "three.py: conflict in lines 42: make the change there by hand, then sync two "
+        "--by-hand three\nnothing is written\n"
+    )
+    assert repo.read("three.py").splitlines()[41].strip().startswith("for epoch in range(self")
+    assert state(repo) == before
+
+
+@pytest.mark.parametrize("style", ["merge", "diff3"])
+def test_conflicts_are_found_whatever_style_of_conflicts_the_user_likes(repo, capsys, style):
+    git(repo, "config", "merge.conflictStyle", style)
+    repo.edit("one.py", "    main(args)\n", "    print(1)\n    main(args)\n    print(2)\n")
+    assert run(repo, "one") == 1
+    out = capsys.readouterr().out
+    assert "two.py: conflict in lines 65: " in out
+    assert "three.py" not in out  # below a conflict there is nothing to merge yet
+
+
+def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo):
+    repo.edit("one.py", "range(total_epochs)", "range(1, total_epochs)")
+    assert run(repo, "one") == 1
+    repo.edit("three.py", "range(self.epochs_run, total_epochs)", "range(self.epochs_run + 1, 9)")
+    by_hand = repo.read("three.py")
+    assert run(repo, "one", "--by-hand", "three") == 0
+    assert repo.read("three.py") == by_hand
+    for file in ["two.py", "beyond/four.py"]:
+        assert "range(1, total_epochs)" in repo.read(file)
+
+
+@pytest.mark.parametrize("step", ["copymode", "replace"])
+def test_a_failing_file_system_leaves_no_stray_files(repo, monkeypatch, capsys, step):
+    """Here the second file fails: while it is written beside its target, or as it replaces it."""
+    module = sync.shutil if step == "copymode" else sync.os
+    real, calls = getattr(module, step), []
+
+    def failing(source, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    repo.edit("one.py", OLD, NEW)
+    before = state(repo)
+    monkeypatch.setattr(module, step, failing)
+    assert run(repo, "one") == 2
+    assert capsys.readouterr().err == "[Errno 28] No space left on device\n"
+    after = state(repo)
+    assert after.keys() == before.keys()
+    changed = [file for file in before if after[file] != before[file]]
+    assert changed == ([] if step == "copymode" else ["two.py"])
+
+
+def test_a_link_stays_a_link(repo):
+    (repo.root / "two.py").rename(repo.root / "real.txt")
+    (repo.root / "two.py").symlink_to("real.txt")
+    repo.edit("one.py", OLD, NEW)
+    assert run(repo, "one") == 0
+    assert (repo.root / "two.py").is_symlink() and NEW in repo.read("real.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["five.py"], "no lesson is called 'five.py'; there are: one, two, three, four\n"),
+        (["one", "--by-hand", "five"], "no lesson is called 'five'; there are:"),
+        (["four"], "git has no beyond/four.py at HEAD to compare with: commit it first\n"),
+        (["one"], "beyond/four.py cannot be read: No such file or directory\n"),
+    ],
+)
+def test_what_cannot_be_synced_is_one_line(repo, capsys, arguments, message):
+    if arguments == ["four"]:
+        git(repo, "rm", "--quiet", "--cached", "beyond/four.py")
+        git(repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message=x")
+    elif arguments == ["one"]:
+        (repo.root / "beyond/four.py").unlink()
+    assert run(repo, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(message) and captured.err.count("\n") == 1
+    assert captured.out == ""

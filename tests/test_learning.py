@@ -1,0 +1,54 @@
+"""The data are the same everywhere, and every lesson learns them down to their noise."""
+
+import hashlib
+import itertools
+
+import pytest
+import torch
+
+import utils
+from tests.processes import SPINE, epochs, losses, run
+
+
+def test_data_are_the_same_on_every_machine():
+    data = utils.MyTrainDataset()
+    digest = hashlib.sha256(data.features.numpy().tobytes() + data.targets.numpy().tobytes())
+    assert data.features.shape == (2048, 20) and data.targets.shape == (2048, 1)
+    assert digest.hexdigest() == "f14d85411670a2e38f1e43c0d6de946599fcf33e19b43d563171e414db2c5be2"
+
+
+def noise_floor():
+    """The least mean squared error that any linear model reaches on the data."""
+    data = utils.MyTrainDataset()
+    features = torch.cat([data.features, torch.ones(len(data), 1)], dim=1)
+    fit = torch.linalg.lstsq(features, data.targets).solution
+    return (features @ fit - data.targets).square().mean().item()
+
+
+@pytest.mark.parametrize("lesson", SPINE)
+def test_loss_is_global_and_falls_to_the_noise_floor(lesson, tmp_path):
+    process = run(lesson, cwd=tmp_path)  # the documented defaults: 50 epochs, saved every 10
+    assert (process.status, process.err) == (0, "")
+    assert epochs(process.lines) == list(range(1, 51))
+    values, samples = zip(*losses(process.lines), strict=True)
+    assert set(samples) == {2048}
+    # Until it reaches the floor it falls at every epoch; there it stays.
+    assert all(late < early for early, late in itertools.pairwise(values[:10]))
+    assert values[0] > 20 * noise_floor()
+    assert values[-1] == pytest.approx(noise_floor(), rel=0.02)
+    saved = [line for line in process.lines if "saved" in line]
+    assert saved == [f"Epoch {n} | checkpoint saved to {lesson}.pt" for n in (10, 20, 30, 40, 50)]
+    assert torch.load(tmp_path / f"{lesson}.pt")["epochs_run"] == 50
+
+
+def test_three_processes_say_what_they_counted(tmp_path):
+    process = run("multigpu", 2, 1, cwd=tmp_path, nproc=3)
+    assert (process.status, process.err) == (0, "")
+    # 2,048 is no multiple of 3: DistributedSampler repeats one sample.
+    assert [samples for _, samples in losses(process.lines)] == [2049, 2049]
+
+
+def test_the_last_epoch_is_saved(tmp_path):
+    process = run("single_gpu", 5, 3, cwd=tmp_path)
+    assert [line.split()[1] for line in process.lines if "saved" in line] == ["3", "5"]
+    assert torch.load(tmp_path / "single_gpu.pt")["epochs_run"] == 5
