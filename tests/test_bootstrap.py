@@ -332,6 +332,15 @@ def test_a_torch_that_is_there_is_used(machine):
     assert f"torch {PINS['torch']} numpy" in machine.make("run")
 
 
+def test_where_all_is_there_pip_does_not_run(machine):
+    machine.install("torch", "2.99.0")
+    site = machine.install("numpy", "2.98.0")
+    before = files(site)
+    assert "torch 2.99.0 numpy 2.98.0" in machine.make("run")
+    assert machine.pip_runs() == 0
+    assert files(site) == before
+
+
 @pytest.mark.parametrize(
     "version, source, reason",
     [

@@ -82,7 +82,9 @@ def test_unreadable_file_is_an_error_though_the_other_node_has_a_good_one(tmp_pa
     damaged.write_bytes((folders[0] / NAME).read_bytes()[:1000])
     found = nodes.start(folders, 12, 4, ranks=(0, 1), restarts=0)
     assert 0 not in nodes.finish(found)
-    assert found[1].err.count(f"{NAME} is damaged") == 1
+    said = [line for node in found for line in node.err.splitlines() if "multinode.py: " in line]
+    assert len([line for line in said if f"multinode.py: {NAME} is damaged" in line]) == 1
+    assert f"Mistake: {NAME} is damaged" in found[1].err.partition("Root Cause")[2]  # by @record
     assert not any("[rank" in line for node in found for line in node.err.splitlines())
     assert damaged.stat().st_size == 1000
     assert torch.load(folders[0] / NAME)["epochs_run"] == 8

@@ -61,9 +61,46 @@ distribute-the-data: Distributing the data (3 added, 3 removed)
     )
 
 
+def pair(tree, old, new, *scopes):
+    """A series of two scripts, a.py and b.py; the nth scope is that of edit n."""
+    tree.write("a.py", "\n".join(old) + "\n")
+    tree.write("b.py", "\n".join(new) + "\n")
+    facts = 'title = ""\npage = ""\nrun = "true"\n'
+    text = f"[series]\ncolumns = 80\norder = []\nutils = []\n[a]\n{facts}"
+    text += f'[b]\n{facts}parent = "a"\nbudget = 9\n'
+    for nth, scope in enumerate(scopes):
+        text += f'[[b.edit]]\nname = "{nth}"\ntitle = ""\nscopes = [{scope}]\n'
+    tree.write("lessons.toml", text)
+
+
+def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, capsys):
+    old = [f"x{n} = {n}" for n in range(1, 21)] + ["def f():", "    pass"]
+    new = [line + " + 1" if line[:3] in ("x2 ", "x9 ", "x17", "x20") else line for line in old]
+    new[-1] = "    return"
+    pair(tree, old, new, '"module", "f"')
+    _, out = run(tree, capsys, "diff", "b")
+    lines = out.splitlines()
+    headers = [line for line in lines if line.startswith("@@")]
+    assert headers == ["@@ b.py:2 @@ module", "@@ b.py:17 @@ module", "@@ b.py:22 @@ f"]
+    # No line comes twice, and only the one is missing that is no line's context.
+    shown = [line[1:] for line in lines[5:-2] if line[0] in " +"]
+    assert shown == [line for line in new if line != "x13 = 13"]
+
+
+def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree, capsys):
+    match = '{{ in = "module", match = "{}" }}'
+    pair(tree, ["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    _, out = run(tree, capsys, "diff", "b", "--edit", "0")
+    assert "@@ b.py:1 @@ module\n-a\n b\n c\n z\n" in out
+
+
 def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_edits(tree, capsys):
+    assert "in no edit" not in run(tree, capsys, "diff", "three")[1]
     tree.edit("lessons.toml", '["Trainer.__init__", "Trainer._load', '["Trainer._load')
+    assert "in no edit" not in run(tree, capsys, "diff", "three", "--edit", "resume")[1]
     _, out = run(tree, capsys, "diff", "three")
+    assert "\nleave-it-to-torchrun: Leaving the processes to torchrun (5 added, 7 removed)\n" in out
+    assert "@@ three.py:38 @@ Trainer._load_checkpoint\n" in out
     titles = ["leave-it-to-torchrun: ", "resume: Going on", "in no edit, or in several"]
     places = [out.index(title) for title in titles]
     assert places == sorted(places)

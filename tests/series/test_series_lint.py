@@ -12,7 +12,10 @@ def problems(tree):
 
 
 STALE = "README.md:3: the table of lessons is out of date: python -m tools.series table --write"
-MARKERS = "<!-- lessons:begin --> and below it one line <!-- lessons:end -->"
+MARKERS = (
+    "README.md:1: needs one line <!-- lessons:begin --> and below it one line "
+    "<!-- lessons:end -->: add them"
+)
 FORBIDDEN = "torch.distributed is for the lessons to use"
 
 # One change of one file, and all the problems that it makes.
@@ -120,9 +123,12 @@ BREACHES = {
         "utils.py:1: utils of [series] lists 'SIZE', but this file does not define it: drop it",
     ),
     "README out of date": ("README.md", "| 2 (1 + 1) |", "| 3 (1 + 2) |", STALE),
-    "README without markers": (
-        "README.md", "<!-- lessons:end -->", "",
-        f"README.md:1: needs one line {MARKERS}: add them",
+    "README without the first marker": ("README.md", "<!-- lessons:begin -->", "", MARKERS),
+    "README without the second": ("README.md", "<!-- lessons:end -->", "", MARKERS),
+    "README with a marker twice": ("README.md", "# C", "<!-- lessons:begin -->\n# C", MARKERS),
+    "README with the other twice": ("README.md", "Go on", "<!-- lessons:end -->\nGo on", MARKERS),
+    "README with a marker within a line": (
+        "README.md", "<!-- lessons:begin -->", "<!-- lessons:begin --> ", MARKERS
     ),
 }  # fmt: skip
 
@@ -176,7 +182,7 @@ def test_but_every_other_is(tree, file):
 @pytest.mark.parametrize("file", ["utils.py", "README.md"])
 def test_a_file_that_each_series_has_is_missed(tree, file):
     (tree.root / file).unlink()
-    assert [text.split(":")[0] for text in problems(tree)] == [file]
+    assert [text.split(" file: ")[0] for text in problems(tree)] == [f"{file}:1: no such"]
 
 
 def test_the_command_sums_up_or_fails(tree, capsys):

@@ -1,9 +1,19 @@
 """lessons.toml: each mistake in it is one line that says where it is and what to do."""
 
+from pathlib import Path
+
 import pytest
 
 from tools import series
 
+FIVE = """[five]
+parent = "{}"
+title = ""
+page = ""
+run = "true"
+budget = 1
+edit = {}
+"""
 MISTAKES = {
     "not TOML": (
         'title = "Restarts"', "title = Restarts", "1: not valid TOML: Invalid value (at line 4"
@@ -18,6 +28,10 @@ MISTAKES = {
     "names that are not strings": (
         'utils = ["SIZE", ', "utils = [1, ",
         "1: [series] 'utils' must be a list of strings, not [1, 'Numbers', 'parse_args', 'report']",
+    ),
+    "a name instead of names": (
+        'utils = ["SIZE", "Numbers", "parse_args", "report"]', 'utils = "SIZE"',
+        "1: [series] 'utils' must be a list of strings, not 'SIZE'",
     ),
     "unknown key of a lesson": (
         'title = "Restarts"', 'titel = "Restarts"',
@@ -59,7 +73,15 @@ MISTAKES = {
         'name = "resume"', 'name = "resume"\nhint = ""', "52: [three.edit] unknown key 'hint'"
     ),
     "edits that are no tables": (
-        'title = "Restarts"', 'title = "Restarts"\nedit = [3]', "not valid TOML"
+        "[three]", FIVE.format("one", "[3]") + "[three]",
+        "40: [five] 'edit' must be tables, not [3]",
+    ),
+    "edits that are no list": (
+        "[three]", FIVE.format("one", "{}") + "[three]", "40: [five] 'edit' must be tables, not {}"
+    ),
+    "parent of the first": (
+        "[one]", FIVE.format("two", "[]") + "[one]",
+        "9: [five] parent 'two' is no lesson above this one; above are: none",
     ),
     "name with a space": (
         'name = "resume"', 'name = "Go on"',
@@ -96,6 +118,10 @@ def test_a_mistake_is_one_line(tree, old, new, message):
 def test_a_missing_manifest_says_where_it_was_looked_for(tmp_path):
     with pytest.raises(series.SeriesError, match=f"no such file in {tmp_path}"):
         series.load(tmp_path)
+
+
+def test_the_root_is_that_of_this_repository_unless_given():
+    assert series.load().root == Path(__file__).parents[2]
 
 
 def test_the_file_follows_from_the_name_unless_given(tree):

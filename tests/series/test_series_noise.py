@@ -51,6 +51,9 @@ NOISY = {
     ),
     "blank line added": ("a\nb", "a\n\nb", ["new.py:3: only the number of blank lines changes"]),
     "blank line dropped": ("a\n\nb", "a\nb", ["old.py:3: only the number of blank lines changes"]),
+    "re-indented below its comment": (
+        "# c\nf(1)", "if b:\n    # c\n    f(1)", ["new.py:4: only the layout changes at 'f(1)'"]
+    ),
     "comment added": ("a\nb", "a\n# why\nb", ["new.py:3: only a comment changes at '# why'"]),
     "comment dropped": ("a\n# why\nb", "a\nb", ["old.py:3: only a comment changes at '# why'"]),
     "comment reworded": (
@@ -87,6 +90,9 @@ NOISY = {
         "a, b = f(1)", "c, d = f(1)",
         ["new.py:2: 'a' is only renamed to 'c'", "new.py:2: 'b' is only renamed to 'd'"],
     ),
+    "class": (
+        "class Gpu: pass", "class Rank: pass", ["new.py:2: 'Gpu' is only renamed to 'Rank'"]
+    ),
     "function, its comments changed as well": (
         "def save(): pass  # one", "def store(): pass  # two",
         ["new.py:2: 'save' is only renamed to 'store'"],
@@ -115,7 +121,9 @@ SOUND = {
     ),
     "the name lives on": ("gpu = f(1)\ng(gpu)", "rank = f(1)\ng(gpu)"),
     "the name was there": ("gpu = f(1)\ng(gpu, rank)", "rank = f(1)\ng(0, rank)"),
+    "the name is imported now": ("gpu = f(1)", "from x import gpu\nrank = f(1)"),
     "renamed and changed": ("gpu = f(1)", "rank = f(2)"),
+    "renamed and more of it": ("gpu = f(1)", "rank = f(1) + 2"),
 }  # fmt: skip
 
 
@@ -140,4 +148,5 @@ def test_a_renamed_function_is_told_though_definitions_are_aligned_by_name():
 
 
 def test_the_docstring_may_be_reworded_and_laid_out_as_it_must():
-    assert noises('"""One two.\n\n    run\n"""\n', '"""One\ntwo.\n\n    run\n"""\n') == []
+    old, new = '"""One.\n\nTwo or three,\nfour.\n"""\n', '"""One.\nFour,\n\nTwo or three,\n"""\n'
+    assert noises(old, new) == noises(new, old) == []

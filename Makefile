@@ -1,0 +1,33 @@
+# Python 3.11 or newer, git and make are all it needs. Everything goes into .venv.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+
+.PHONY: help run test soak clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F ' *## *' '/^[a-z]+:.*##/ { sub(":.*", "", $$1); printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@echo "PYTHON=python3.12 make run   uses another Python than python3"
+
+run: ## Set everything up, then train on every GPU, or on two CPU processes
+	@$(bootstrap)
+	$(PY) multigpu.py 50 10
+
+test: ## Set everything up, then run the tests (minutes)
+	@$(bootstrap) test
+	$(PY) -m pytest
+
+soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of kills
+	@$(bootstrap) test
+	$(PY) -m pytest -m soak -rs
+
+clean: ## Remove caches, and the .venv if make made it; checkpoints stay
+	@[ ! -e .venv/made-by ] || find -H .venv -mindepth 1 -delete
+	@rmdir .venv 2>/dev/null || true
+	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .pytest_cache .ruff_cache
+
+bootstrap = command -v "$(PYTHON)" >/dev/null || { \
+	echo "No $(PYTHON) here: install Python 3.11 or newer, or name another, as in  PYTHON=python3.12 make run" >&2; \
+	exit 2; }; exec "$(PYTHON)" tools/bootstrap.py

@@ -1,0 +1,81 @@
+"""Rounds of kills at random moments: every end is that of a run nobody touched, bit for bit."""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests import nodes
+from tests.faults import kill_worker, most_repeated, same, slow_saves
+from tests.processes import Process, epochs, run
+
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", 10))
+EPOCHS, SAVE_EVERY = 60, 7
+KILLS = 3  # as many as --max-restarts allows
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert run("multinode", EPOCHS, SAVE_EVERY, cwd=folder).status == 0
+    return folder / "multinode.pt"
+
+
+def disturb(processes, chance):
+    """Kill workers at random moments, from the start of Python on, until all have ended."""
+    kills, end = 0, time.monotonic() + 240
+    while time.monotonic() < end and any(it.process.poll() is None for it in processes):
+        time.sleep(chance.uniform(0.2, 4))
+        running = [it for it in processes if it.process.poll() is None]
+        if running and kills < KILLS:
+            kills += kill_worker(chance.choice(running), chance)
+    return kills
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["", "slow saves"])
+@pytest.mark.parametrize("lesson", ["multigpu_torchrun", "multinode"])
+def test_one_node(lesson, slow, undisturbed, tmp_path, note):
+    kills, worst = 0, 0
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        env = slow_saves(tmp_path / "slow") if slow else {}
+        with Process(lesson, EPOCHS, SAVE_EVERY, cwd=folder, env=env) as process:
+            kills += disturb([process], random.Random(number))
+            assert process.wait() == 0, process.tail
+        assert same(undisturbed, folder / f"{lesson}.pt")
+        worst = max(worst, most_repeated(process.lines, SAVE_EVERY))
+    note(
+        f"{lesson}, one node{', slow saves' * slow}: {ROUNDS} rounds, {kills} kills, all ends equal;"
+        f" at most {worst} epochs run again, saved every {SAVE_EVERY}"
+    )
+    assert kills > ROUNDS and worst <= SAVE_EVERY
+
+
+@pytest.mark.parametrize("loss", ["none", "folder emptied"])
+def test_two_nodes(loss, undisturbed, tmp_path, note):
+    kills, worst = 0, 0
+    for number in range(ROUNDS):
+        chance = random.Random(number)
+        folders = [tmp_path / f"{number}{name}" for name in "ab"]
+        if loss == "folder emptied":
+            # A first run stops early; then one of the nodes comes back with a new disk.
+            first = nodes.start(folders, EPOCHS // 2, SAVE_EVERY)
+            assert nodes.finish(first) == [0, 0]
+            (chance.choice(folders) / "multinode.pt").unlink()
+        found = nodes.start(folders, EPOCHS, SAVE_EVERY, env=slow_saves(tmp_path / "slow"))
+        kills += disturb(found, chance)
+        assert nodes.finish(found) == [0, 0], found[0].tail + found[1].tail
+        for folder in folders:
+            assert same(undisturbed, folder / "multinode.pt")
+        lines = max((node.lines for node in found), key=lambda lines: len(epochs(lines)))
+        if loss == "none":
+            worst = max(worst, most_repeated(lines, SAVE_EVERY))
+    note(
+        f"multinode, two nodes, separate folders, {loss}: {ROUNDS} rounds, {kills} kills, all ends"
+        f" equal; at most {worst} epochs run again, saved every {SAVE_EVERY}"
+    )
+    assert kills > ROUNDS and worst <= SAVE_EVERY

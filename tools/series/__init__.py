@@ -1,0 +1,33 @@
+"""The one engine that knows how the lessons derive from each other.
+
+    from tools import series
+
+    lessons = series.load()                    # reads lessons.toml; raises SeriesError
+    lesson = lessons["multigpu"]               # a Lesson; SeriesError lists the known names
+    env, argv = lesson.command                 # the documented command, ready for subprocess
+    for line in lesson.diff():                 # every changed line: sign, number, text, scope, edit
+        ...
+    edit = lesson.edit("average-the-loss")     # its lines, and a fingerprint that prose can keep
+
+Pages, tests, workshop and README ask this package and nothing else, so that they cannot disagree.
+It needs the standard library only, never imports torch, and keeps what it has read: load again
+after files have changed.
+
+    source.py     a script, parsed: which definition encloses each line
+    diff.py       two scripts compared, definition by definition
+    partition.py  the changed lines of a lesson dealt out to its edits
+    model.py      Series, Lesson, Edit
+    manifest.py   lessons.toml read and checked; its docstring is the reference for the format
+    lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
+    sync.py       a change in one script merged into all its descendants
+    render.py     diffs, tree and table as text
+"""
+
+from .diff import Line, hunks
+from .manifest import load
+from .model import Edit, Lesson, Series
+from .source import Problem, SeriesError, Source
+
+__all__ = [
+    "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks", "load",
+]  # fmt: skip

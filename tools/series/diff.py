@@ -1,0 +1,131 @@
+"""Two scripts compared, line by line within each definition.
+
+Definitions are aligned first, by name, and lines only within a pair of definitions: so a line never
+meets its look-alike in another definition (every function has a `return`), and an inserted function
+is one block that starts above its `def` and ends with its last line.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+
+from .source import Source
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a diff."""
+
+    sign: str  # "+" added, "-" removed, " " in both
+    number: int  # from 1: in the parent for "-", else in the child
+    text: str  # without the line break
+    scope: str  # the definition that encloses it, as in Source.scopes
+    edit: str | None = None  # the name of its edit; None if unchanged, or if not exactly one has it
+
+    @property
+    def changed(self) -> bool:
+        return self.sign != " "
+
+    @property
+    def counted(self) -> bool:
+        """Whether it counts against the budget: blank lines and the module's docstring do not."""
+        return self.changed and bool(self.text.strip()) and self.scope != "docstring"
+
+
+def compare(parent: Source, child: Source) -> list[Line]:
+    """All lines of both scripts in reading order; within a hunk, what is removed comes first."""
+    old, new = _segments(parent), _segments(child)
+    rows = []
+
+    def emit(sign, source, indices):
+        for i in indices:
+            rows.append(Line(sign, i + 1, source.lines[i], source.scopes[i]))
+
+    for tag, i1, i2, j1, j2 in _opcodes([s for s, _ in old], [s for s, _ in new]):
+        if tag == "equal":
+            for (_, a), (_, b) in zip(old[i1:i2], new[j1:j2], strict=True):
+                for sign, i in _align([parent.lines[i] for i in a], [child.lines[j] for j in b]):
+                    emit(sign, parent if sign == "-" else child, [a[i] if sign == "-" else b[i]])
+        else:
+            for _, span in old[i1:i2]:
+                emit("-", parent, span)
+            for _, span in new[j1:j2]:
+                emit("+", child, span)
+    return rows
+
+
+def hunks(rows: list[Line]) -> Iterator[list[Line]]:
+    """The runs of changed lines, cut where the scope changes."""
+    for (changed, _), run in groupby(rows, lambda row: (row.changed, row.scope)):
+        if changed:
+            yield list(run)
+
+
+def _opcodes(old, new):
+    return SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+
+
+def _segments(source: Source) -> list[tuple[str, range]]:
+    """The scopes of a script in order, each with the indices of its lines."""
+    segments, start = [], 0
+    for scope, run in groupby(source.scopes):
+        stop = start + len(list(run))
+        segments.append((scope, range(start, stop)))
+        start = stop
+    return segments
+
+
+def _align(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
+    """Sign and index of each line; the index is one of `old` for "-", else of `new`."""
+    removed, added = [False] * len(old), [False] * len(new)
+    opcodes = _opcodes(old, new)
+    for tag, i1, i2, j1, j2 in opcodes:
+        if tag != "equal":
+            removed[i1:i2] = [True] * (i2 - i1)
+            added[j1:j2] = [True] * (j2 - j1)
+    for tag, i1, i2, j1, j2 in opcodes:
+        if tag == "insert":
+            _slide(new, added, j1, j2)
+        elif tag == "delete":
+            _slide(old, removed, i1, i2)
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and removed[i]:
+            yield "-", i
+            i += 1
+        elif added[j]:
+            yield "+", j
+            j += 1
+        else:  # unmarked lines pair off in order, and have equal texts
+            yield " ", j
+            i, j = i + 1, j + 1
+
+
+def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
+    """Move the marked block [start, stop) to the place, among equivalent ones, where it reads best.
+
+    Where the line above a block equals the block's last line, the block one line higher says the
+    same change; likewise downwards. The best place has the least indented edges, for there no
+    statement is torn apart; then does not end in a blank line; then is the lowest, as git has it.
+    """
+
+    def can_move(enters, leaves):  # the line that enters the block must equal the one that leaves
+        return 0 <= enters < len(lines) and not marks[enters] and lines[enters] == lines[leaves]
+
+    def indent(index):
+        text = next((line for line in lines[index:] if line.strip()), "")
+        return len(text) - len(text.lstrip())
+
+    def cost(shift):
+        top, bottom = start + shift, stop + shift
+        return indent(top) + indent(bottom), not lines[bottom - 1].strip(), -shift
+
+    up = down = 0
+    while can_move(start - up - 1, stop - up - 1):
+        up += 1
+    while can_move(stop + down, start + down):
+        down += 1
+    shift = min(range(-up, down + 1), key=cost)
+    marks[start:stop] = [False] * (stop - start)
+    marks[start + shift : stop + shift] = [True] * (stop - start)

@@ -1,0 +1,150 @@
+"""lessons.toml, read and checked: which script derives from which, and by what edits.
+
+    [series]                  # facts about the whole series; all three are required
+    columns = 80              # the longest line that a lesson may have
+    order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must stand in
+    utils = ["device", …]     # the public names of utils.py
+
+    [multigpu]                # a lesson, somewhere below its parent
+    file   = "multigpu.py"    # this is the default: the lesson's name and ".py"
+    title  = "…"              # what it adds, in a few words
+    page   = "2_multigpu"     # the page that explains it
+    run    = "NAME=value python multigpu.py 50 10"  # its documented command with its environment
+    parent = "single_gpu"     # a root has no parent, budget or edits; others have all three
+    budget = 40               # the most lines it may add and remove, as Line.counted counts
+
+    [[multigpu.edit]]         # a named group of changed lines; edits stand in the order of the page
+    name   = "distribute-the-data"
+    title  = "Distributing input data"
+    scopes = ["prepare_dataloader", { in = "Trainer._run_epoch", match = "set_epoch" }]
+
+A scope takes the changed lines of a definition (names: Source.scopes): those that the regular
+expression `match` is found in, or without one, all that no match takes. The edits of a lesson must
+take each changed line exactly once. Unknown keys are errors.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+from .model import Edit, Lesson, Scope, Series, parse_command
+from .source import Problem, SeriesError
+
+MANIFEST = "lessons.toml"
+
+
+def load(root: Path | str | None = None) -> Series:
+    """Read the manifest in `root`, by default that of the repository this package stands in.
+
+    Raises SeriesError (of a Problem) for the first thing that is wrong with it. The scripts are
+    read when first asked for.
+    """
+    root = Path(root or Path(__file__).parents[2])
+    try:
+        text = (root / MANIFEST).read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except FileNotFoundError:
+        raise SeriesError(Problem(MANIFEST, 1, f"no such file in {root}: write it")) from None
+    except ValueError as error:  # not UTF-8, or not TOML: the message says at which line
+        raise SeriesError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
+    return _Reader(root, text).series(tables)
+
+
+# What a key may hold, in the words of the message.
+_KINDS = {
+    "a string": lambda value: isinstance(value, str),
+    "a whole number": lambda value: type(value) is int,
+    "a list of strings": lambda value: (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    ),
+    "a list": lambda value: isinstance(value, list),
+    "tables": lambda value: (
+        isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    ),
+}
+_SERIES = {"columns": "a whole number", "order": "a list of strings", "utils": "a list of strings"}
+_LESSON = {"title": "a string", "page": "a string", "run": "a string"}
+_CHILD = _LESSON | {"parent": "a string", "budget": "a whole number", "edit": "tables"}
+_EDIT = {"name": "a string", "title": "a string", "scopes": "a list"}
+_SCOPE = {"in": "a string", "match": "a string"}
+
+
+class _Reader:
+    """Turns tables into objects, and says of each mistake at which line of the text it stands."""
+
+    def __init__(self, root, text):
+        self.root, self.text = root, text
+        self.lessons = {}
+
+    def series(self, tables) -> Series:
+        facts = tables.pop("series", {})
+        self.check(facts, _SERIES, "series")
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                self.fail(name, f"{name!r} is not a table: the manifest has tables only")
+            self.lessons[name] = self.lesson(name, table)
+        return Series(self.root, **facts, lessons=self.lessons)
+
+    def lesson(self, name, table) -> Lesson:
+        required = _CHILD if "parent" in table else _LESSON
+        self.check(table, required, name, optional={"file": "a string", "parent": "a string"})
+        try:
+            parse_command(table["run"])
+        except ValueError as error:
+            self.fail(name, f"run {table['run']!r} is not a shell command: {error}")
+        parent = table.get("parent")
+        if parent is not None and parent not in self.lessons:
+            known = ", ".join(self.lessons) or "none"
+            self.fail(name, f"parent {parent!r} is no lesson above this one; above are: {known}")
+        lesson = Lesson(
+            self.root, name, table.get("file", f"{name}.py"), table["title"], table["page"],
+            table["run"], self.lessons.get(parent), table.get("budget"), self.line(name),
+        )  # fmt: skip
+        for other in self.lessons.values():
+            if other.file == lesson.file:
+                self.fail(name, f"file {lesson.file!r} belongs to [{other.name}] already")
+        for nth, edit in enumerate(table.get("edit", [])):
+            lesson.edits.append(self.edit(lesson, edit, f"{name}.edit", nth))
+        return lesson
+
+    def edit(self, lesson, table, where, nth) -> Edit:
+        self.check(table, _EDIT, where, nth=nth)
+        name = table["name"]
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+            self.fail(where, f"name {name!r}: use small letters, digits and single hyphens", nth)
+        if any(edit.name == name for edit in lesson.edits):
+            self.fail(where, f"name {name!r} is taken by an edit above", nth)
+        scopes = [self.scope(scope, where, nth) for scope in table["scopes"]]
+        return Edit(lesson, name, table["title"], scopes, self.line(where, nth))
+
+    def scope(self, value, where, nth) -> Scope:
+        if isinstance(value, str):
+            return Scope(value)
+        if not isinstance(value, dict):
+            self.fail(where, f"scope {value!r} must be a string or {{ in = …, match = … }}", nth)
+        self.check(value, _SCOPE, where, nth=nth)
+        try:
+            return Scope(value["in"], re.compile(value["match"]))
+        except re.error as error:
+            self.fail(where, f"match {value['match']!r} is not a regular expression: {error}", nth)
+
+    def check(self, table, required, where, optional=None, nth=0):
+        known = required | (optional or {})
+        for key, value in table.items():
+            if key not in known:
+                names = ", ".join(sorted(known))
+                self.fail(where, f"unknown key {key!r}: correct or drop it; known: {names}", nth)
+            if not _KINDS[known[key]](value):
+                self.fail(where, f"{key!r} must be {known[key]}, not {value!r}", nth)
+        for key in required:
+            if key not in table:
+                self.fail(where, f"no {key!r}: add it ({required[key]})", nth)
+
+    def fail(self, where, message, nth=0):
+        raise SeriesError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))
+
+    def line(self, where, nth=0) -> int:
+        """The line of the nth header of that name. TOML has other spellings: line 1 for those."""
+        headers = re.finditer(rf"^[ \t]*\[+{re.escape(where)}\]", self.text, re.MULTILINE)
+        starts = [match.start() for match in headers]
+        return self.text.count("\n", 0, starts[nth]) + 1 if nth < len(starts) else 1

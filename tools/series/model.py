@@ -1,0 +1,134 @@
+"""What the manifest describes: the series, its lessons, their edits."""
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from .diff import Line, compare
+from .partition import assign
+from .source import Problem, SeriesError, Source
+
+
+@dataclass(frozen=True)
+class Scope:
+    """An address of changed lines: a definition, perhaps narrowed by a regular expression."""
+
+    name: str
+    match: re.Pattern | None = None
+
+    def __str__(self):
+        return f"{self.name} with match {self.match.pattern!r}" if self.match else self.name
+
+
+@dataclass(eq=False)
+class Edit:
+    """A named group of changed lines of a lesson."""
+
+    lesson: "Lesson" = field(repr=False)
+    name: str
+    title: str
+    scopes: list[Scope]
+    line: int  # of its table in the manifest
+
+    @property
+    def lines(self) -> list[Line]:
+        return [line for line in self.lesson.diff() if line.edit == self.name]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the text of its lines, and with nothing else: not where they stand."""
+        text = "\n".join(line.sign + line.text for line in self.lines)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(eq=False)
+class Lesson:
+    """A script of the series. Reading it or its parent raises SeriesError where that fails."""
+
+    root: Path = field(repr=False)
+    name: str
+    file: str  # relative to the root
+    title: str
+    page: str
+    run: str
+    parent: "Lesson | None" = field(repr=False)
+    budget: int | None
+    line: int  # of its table in the manifest
+    edits: list[Edit] = field(default_factory=list)
+
+    @property
+    def command(self) -> tuple[dict[str, str], list[str]]:
+        """The documented command: the variables it sets, and its words."""
+        return parse_command(self.run)
+
+    @cached_property
+    def source(self) -> Source:
+        return Source.read(self.root, self.file)
+
+    @cached_property
+    def _assigned(self) -> tuple[list[Line], list[Problem]]:
+        return assign(compare(self.parent.source, self.source), self) if self.parent else ([], [])
+
+    @property
+    def rows(self) -> list[Line]:
+        """The diff from the parent with its unchanged lines; empty for a root."""
+        return self._assigned[0]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Why the edits do not partition the diff; empty if they do."""
+        return self._assigned[1]
+
+    def diff(self) -> list[Line]:
+        """The changed lines, in reading order."""
+        return [row for row in self.rows if row.changed]
+
+    def count(self) -> tuple[int, int]:
+        """How many lines it adds and removes, as the budget counts."""
+        signs = [line.sign for line in self.rows if line.counted]
+        return signs.count("+"), signs.count("-")
+
+    def edit(self, name: str) -> Edit:
+        """Raises SeriesError for an unknown name, listing the known ones."""
+        return _pick({edit.name: edit for edit in self.edits}, name, f"edit of {self.name}")
+
+
+@dataclass(eq=False)
+class Series:
+    """The lessons, parents before children, and the facts about them all."""
+
+    root: Path
+    columns: int
+    order: list[str]
+    utils: list[str]
+    lessons: dict[str, Lesson]
+
+    def __getitem__(self, name: str) -> Lesson:
+        """Raises SeriesError for an unknown name, listing the known ones."""
+        return _pick(self.lessons, name, "lesson")
+
+    def __iter__(self) -> Iterator[Lesson]:
+        return iter(self.lessons.values())
+
+    def __len__(self) -> int:
+        return len(self.lessons)
+
+
+def _pick(known, name, kind):
+    if name not in known:
+        raise SeriesError(f"no {kind} is called {name!r}; there are: {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def parse_command(run: str) -> tuple[dict[str, str], list[str]]:
+    """Split a shell command into leading assignments and words. ValueError if it has no words."""
+    words, env = shlex.split(run), {}
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, env[name] = words.pop(0).partition("=")
+    if not words:
+        raise ValueError("no command")
+    return env, words

@@ -1,0 +1,81 @@
+"""The changed lines of a lesson, dealt out to its edits: each line to exactly one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from .diff import Line, hunks
+from .source import Problem
+
+
+def assign(rows: list[Line], lesson) -> tuple[list[Line], list[Problem]]:
+    """The rows with their edits filled in, and why the edits of `lesson` do not partition them.
+
+    Of the scopes that name a line's definition, one whose match is found in the text takes the line
+    before one without. A blank line goes where its neighbour in the hunk goes.
+    """
+    problems, active, owner = [], set(), {}
+    for hunk in hunks(rows):
+        claims = [_claims(lesson.edits, line) for line in _spokesmen(hunk)]
+        for (sign, names), run in groupby(
+            zip(hunk, claims, strict=True),
+            lambda pair: (pair[0].sign, [lesson.edits[e].name for e, _ in pair[1]]),
+        ):
+            lines, claimed = zip(*run, strict=True)
+            active.update(*claimed)
+            if len(names) == 1:
+                owner |= {(sign, line.number): names[0] for line in lines}
+            else:
+                problems.append(_not_one(lesson, lines, names))
+    changed = list(dict.fromkeys(row.scope for row in rows if row.changed))
+    for e, edit in enumerate(lesson.edits):
+        for s, scope in enumerate(edit.scopes):
+            if (e, s) not in active:
+                problems.append(_idle(lesson, edit, scope, changed))
+    rows = [replace(row, edit=owner.get((row.sign, row.number))) for row in rows]
+    return rows, problems
+
+
+def _spokesmen(hunk: list[Line]) -> list[Line]:
+    """For each line the one that speaks for it: itself, or for a blank line the next below in the
+    hunk that has its sign and is not blank, or failing that the next above."""
+    result = []
+    for i, line in enumerate(hunk):
+        nearest = [other for other in hunk[i:] + hunk[i::-1] if other.sign == line.sign]
+        result.append(next((other for other in nearest if other.text.strip()), line))
+    return result
+
+
+def _claims(edits, line: Line) -> list[tuple[int, int]]:
+    """The scopes that claim the line, each as its edit's index and its own."""
+    here = [
+        (e, s, scope.match)
+        for e, edit in enumerate(edits)
+        for s, scope in enumerate(edit.scopes)
+        if scope.name == line.scope
+    ]
+    matches = [(e, s) for e, s, match in here if match and match.search(line.text)]
+    return matches or [(e, s) for e, s, match in here if not match]
+
+
+def _not_one(lesson, lines: Sequence[Line], names: list[str]) -> Problem:
+    """`lines` stand together, and together belong to none or several."""
+    line = next((line for line in lines if line.text.strip()), lines[0])
+    file = lesson.parent.file if line.sign == "-" else lesson.file
+    what = f"{line.sign}{line.text.strip()!r} in {line.scope}"
+    if len(lines) > 1:
+        what += f", one of {len(lines)} lines,"
+    if names:
+        what += f" belongs to {' and to '.join(names)}: narrow one of them with a match"
+    else:
+        what += " belongs to no edit: name its scope in one"
+    return Problem(file, line.number, f"[{lesson.name}] {what}")
+
+
+def _idle(lesson, edit, scope, changed: list[str]) -> Problem:
+    message = f"[{lesson.name}] edit {edit.name}: scope {scope} takes no changed line; "
+    if scope.name in changed:
+        message += f"what changed in {scope.name} is taken by others, or does not match"
+    else:
+        message += f"scopes that changed: {', '.join(changed) or 'none'}; not {scope.name!r}"
+    return Problem("lessons.toml", edit.line, message)

@@ -1,0 +1,114 @@
+"""The series as text: diffs, the tree, the table in the README."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from .diff import Line
+from .model import Edit, Lesson, Series
+from .source import SeriesError
+
+README = "README.md"
+BEGIN, END = "<!-- lessons:begin -->", "<!-- lessons:end -->"
+_CONTEXT = 3  # unchanged lines above and below a change
+
+
+def diff(lesson: Lesson, edit: Edit | None = None) -> str:
+    """The changes of a lesson edit by edit, or those of one edit. Raises SeriesError for a root."""
+    if lesson.parent is None:
+        raise SeriesError(f"{lesson.name} has no parent to differ from")
+    parts = [f"--- {lesson.parent.file}\n+++ {lesson.file}"]
+    for one in [edit] if edit else lesson.edits:
+        parts.append(_section(lesson, one.name, f"{one.name}: {one.title}"))
+    if not edit and any(line.edit is None for line in lesson.diff()):
+        parts.append(_section(lesson, None, "in no edit, or in several: lint says which"))
+    added, removed = lesson.count()
+    parts.append(f"{_against_budget(lesson)} changed lines: {added} added, {removed} removed")
+    return "\n\n".join(parts)
+
+
+def _section(lesson, name, title):
+    signs = [line.sign for line in lesson.diff() if line.edit == name and line.counted]
+    counts = f"{signs.count('+')} added, {signs.count('-')} removed"
+    return "\n".join([f"{title} ({counts})", *_unified(lesson, name)])
+
+
+def _unified(lesson: Lesson, name: str | None) -> Iterator[str]:
+    """The changes of an edit in context, each below a header: its place in the child, its scope."""
+    rows = list(_only(lesson, name))
+    spans = []  # of changed lines that are shown together
+    for i, row in enumerate(rows):
+        if row.changed:
+            near = spans and i - spans[-1][1] <= 2 * _CONTEXT + 1
+            if near and rows[spans[-1][0]].scope == row.scope:
+                spans[-1][1] = i
+            else:
+                spans.append([i, i])
+    shown = 0
+    for (first, last), (below, _) in zip(spans, [*spans[1:], (len(rows), 0)], strict=False):
+        there = (row.number for row in rows[first:] if row.sign != "-" and row.text.strip())
+        yield f"@@ {lesson.file}:{next(there, len(lesson.source.lines))} @@ {rows[first].scope}"
+        top, bottom = max(shown, first - _CONTEXT), min(below, last + 1 + _CONTEXT)
+        for row in rows[top:bottom]:
+            yield (row.sign + row.text).rstrip()
+        shown = bottom
+
+
+def _only(lesson: Lesson, name: str | None) -> Iterator[Line]:
+    """The rows of a lesson with all edits but one made already.
+
+    What the others add is context, what they remove is gone; and what this one removes stands next
+    to what it adds, also where theirs is in between.
+    """
+    for _, run in groupby(lesson.rows, lambda row: (row.changed, row.scope)):
+        run = list(run)
+        removed = [row for row in run if row.sign == "-" and row.edit == name]
+        present = [
+            row if row.edit == name else replace(row, sign=" ") for row in run if row.sign != "-"
+        ]
+        place = next((i for i, row in enumerate(present) if row.changed), 0)
+        yield from present[:place] + removed + present[place:]
+
+
+def tree(series: Series) -> str:
+    """The lessons, each indented below its parent, with its changed lines and its budget."""
+    lines = []
+
+    def visit(lesson, depth):
+        lines.append(("  " * depth + lesson.name, _against_budget(lesson), lesson.title))
+        for child in series:
+            if child.parent is lesson:
+                visit(child, depth + 1)
+
+    for lesson in series:
+        if lesson.parent is None:
+            visit(lesson, 0)
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+    return "\n".join(f"{a:{widths[0]}}  {b:>{widths[1]}}  {c}" for a, b, c in lines)
+
+
+def _against_budget(lesson):
+    return f"{sum(lesson.count())} of {lesson.budget}" if lesson.parent else ""
+
+
+def table(series: Series) -> str:
+    """The lessons as a Markdown table."""
+    lines = [
+        "| lesson | what it adds | command | changed lines (added + removed) |",
+        "|---|---|---|---|",
+    ]
+    for lesson in series:
+        added, removed = lesson.count()
+        changes = f"{added + removed} ({added} + {removed})" if lesson.parent else "–"
+        cells = [f"[{lesson.file}]({lesson.file})", lesson.title, f"`{lesson.run}`", changes]
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def replace_table(readme: str, series: Series) -> str:
+    """The README with its table brought up to date. Raises SeriesError if the markers are amiss."""
+    pattern = rf"(?s)(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})"
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or not re.search(pattern, readme):
+        raise SeriesError(f"needs one line {BEGIN} and below it one line {END}: add them")
+    return re.sub(pattern, lambda _: table(series) + "\n", readme)
