@@ -25,13 +25,23 @@ def undisturbed(tmp_path_factory):
 
 
 def disturb(processes, chance):
-    """Kill workers at random moments, from the start of Python on, until all have ended."""
+    """Kill workers until all have ended: a third while they start, the others while they train."""
+
+    def lines():
+        return sum(len(process.lines) for process in processes)
+
     kills, end = 0, time.monotonic() + 240
-    while time.monotonic() < end and any(it.process.poll() is None for it in processes):
-        time.sleep(chance.uniform(0.2, 4))
-        running = [it for it in processes if it.process.poll() is None]
-        if running and kills < KILLS:
-            kills += kill_worker(chance.choice(running), chance)
+    while kills < KILLS and time.monotonic() < end:
+        if chance.random() < 1 / 3:
+            time.sleep(chance.uniform(0.2, 4))
+        else:
+            enough = lines() + chance.randint(1, 25)
+            while lines() < enough and time.monotonic() < end:
+                if all(process.process.poll() is not None for process in processes):
+                    return kills
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.3))
+        kills += kill_worker(chance.choice(processes), chance)
     return kills
 
 
@@ -49,8 +59,8 @@ def test_one_node(lesson, slow, undisturbed, tmp_path, note):
         assert same(undisturbed, folder / f"{lesson}.pt")
         worst = max(worst, most_repeated(process.lines, SAVE_EVERY))
     note(
-        f"{lesson}, one node{', slow saves' * slow}: {ROUNDS} rounds, {kills} kills, all ends equal;"
-        f" at most {worst} epochs run again, saved every {SAVE_EVERY}"
+        f"{lesson}, one node{', slow saves' * slow}: {ROUNDS} rounds, {kills} kills, all ends"
+        f" equal; at most {worst} epochs run again, saved every {SAVE_EVERY}"
     )
     assert kills > ROUNDS and worst <= SAVE_EVERY
 

@@ -1,0 +1,143 @@
+"""However a run ends, nothing of it goes on, and the one who ended it is named."""
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.processes import Process
+from tests.test_mistakes import ALONE, python
+
+GONE_WITHIN = 30  # seconds; it takes two or three, more where others compete for the cores
+
+
+def at_work(folder):
+    """The processes, orphans too, that were started in `folder` and have not ended."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and os.readlink(process / "cwd") == str(folder):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # ended meanwhile, or a zombie, which has no folder any more
+            continue
+    return found
+
+
+def check_gone(folder):
+    end = time.monotonic() + GONE_WITHIN
+    while at_work(folder) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert at_work(folder) == []
+
+
+def to_all(process, number):
+    os.killpg(process.process.pid, number)  # what a terminal does for Ctrl-C
+
+
+def to_parent(process, number):
+    os.kill(process.process.pid, number)
+
+
+def to_rank(process, number):
+    os.kill(process.workers()[-1], number)
+
+
+INTERRUPTED = "multigpu.py: interrupted"
+LOST = r"multigpu.py: lost another process, whose message says why \(.+\)"
+
+
+@pytest.mark.parametrize(
+    ("receiver", "number", "status", "says"),
+    [
+        (to_all, signal.SIGINT, 130, INTERRUPTED),
+        (to_parent, signal.SIGINT, 130, INTERRUPTED),
+        (to_parent, signal.SIGTERM, -signal.SIGTERM, None),
+        (to_parent, signal.SIGKILL, -signal.SIGKILL, None),
+        (to_rank, signal.SIGKILL, 1, "multigpu.py: process 1 terminated with signal SIGKILL"),
+        (to_rank, signal.SIGINT, 1, LOST),
+    ],
+    ids=["Ctrl-C", "SIGINT", "SIGTERM", "SIGKILL", "SIGKILL of a rank", "SIGINT of a rank"],
+)
+def test_a_signal_ends_every_process(receiver, number, status, says, tmp_path):
+    with Process("multigpu", 100_000, 1000, cwd=tmp_path) as process:
+        process.wait_for(r"Epoch +3 \|")
+        assert len(process.workers()) == 2 and len(at_work(tmp_path)) >= 3
+        receiver(process, number)
+        assert process.wait(GONE_WITHIN) == status
+        check_gone(tmp_path)
+    if says is not None:
+        lines = [line for line in process.err.splitlines() if not line.startswith("W")]
+        assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
+
+
+def crash(lesson, folder, monkeypatch):
+    """Make `lesson` fail in its last rank right after the first backward pass."""
+    shutil.copy(processes.ROOT / "utils.py", folder)
+    source = (processes.ROOT / f"{lesson}.py").read_text()
+    line = "        loss.backward()\n"
+    assert source.count(line) == 1
+    crashing = '        dist.get_rank() == 1 and {}["boom"]\n'
+    (folder / f"{lesson}.py").write_text(source.replace(line, line + crashing))
+    monkeypatch.setattr(processes, "ROOT", folder)
+
+
+def test_a_crash_ends_every_process_and_shows_its_cause(tmp_path, monkeypatch):
+    crash("multigpu", tmp_path, monkeypatch)
+    with Process("multigpu", 100_000, 1000, cwd=tmp_path) as process:
+        assert process.wait() == 1
+        check_gone(tmp_path)
+    assert 'dist.get_rank() == 1 and {}["boom"]' in process.err
+    assert "KeyError: 'boom'" in process.err
+    assert "closed by peer" not in process.err and "lost another" not in process.err
+
+
+def test_torchrun_names_the_cause_of_a_crash(tmp_path, monkeypatch):
+    crash("multigpu_torchrun", tmp_path, monkeypatch)
+    launcher = ("--standalone", "--max-restarts=0")
+    with Process("multigpu_torchrun", 100_000, 1000, cwd=tmp_path, launcher=launcher) as process:
+        assert process.wait() == 1
+        check_gone(tmp_path)
+    cause = process.err.rpartition("Root Cause")[2]
+    assert "rank      : 1 " in cause and "KeyError: 'boom'" in cause, process.err
+
+
+@pytest.mark.parametrize("pair", [("multigpu", "multigpu_torchrun"), ("single_gpu", "multinode")])
+def test_clean_ends_of_two_runs_at_once(pair, tmp_path):
+    first, second = (Process(lesson, 3, 1, cwd=tmp_path) for lesson in pair)
+    with first, second:
+        ends = [(process.wait(), process.err) for process in (first, second)]
+    assert ends == [(0, "")] * 2
+    assert at_work(tmp_path) == []
+    assert sorted(os.listdir(tmp_path)) == [".tmp", *sorted(f"{lesson}.pt" for lesson in pair)]
+
+
+THREADS = """
+import os, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+del sys.argv[0]
+import multigpu_torchrun as lesson
+def threads():
+    tasks = (f"/proc/self/task/{task}/comm" for task in os.listdir("/proc/self/task"))
+    return sorted(open(task).read().strip() for task in tasks)
+destroy = lesson.dist.destroy_process_group
+def show_and_destroy():
+    print("with the group:", *threads())
+    destroy()
+lesson.dist.destroy_process_group = show_and_destroy
+lesson.worker(lesson.utils.parse_args(lesson.__doc__))
+print("without:", *threads())
+"""
+
+
+def test_no_thread_of_the_group_outlives_it(tmp_path):
+    """Such a thread may hold tensors while the interpreter ends: now and then that is a SIGABRT."""
+    process = python("multigpu_torchrun", 1, 1, cwd=tmp_path, env=ALONE, program=THREADS)
+    assert (process.returncode, process.stderr) == (0, "")
+    before, after = process.stdout.splitlines()[-2:]
+    assert before.startswith("with the group:") and "gloo" in before
+    assert after.startswith("without:") and "gloo" not in after and "tcpstore" not in after
