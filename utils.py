@@ -1,7 +1,8 @@
 """What every script of the series needs and no lesson teaches.
 
 The data, the command line, the choice of device, the files and the messages. Process groups,
-DDP, samplers, who saves and how to resume are the lessons: nothing of them stands here.
+DDP, samplers, who saves and how to resume are the lessons: nothing of them stands here. It is one
+file, so that whoever takes a script along takes this one and no more.
 """
 
 import argparse
@@ -93,7 +94,7 @@ def _check_launcher(manual):
     command = " ".join(" ".join(lines).split())
     if "torchrun" not in manual:
         if "TORCHELASTIC_RUN_ID" in os.environ:
-            raise Mistake(f"started by torchrun, but it starts its own processes: {command}")
+            raise Mistake(f"not for torchrun, start it as documented: {command}")
         return
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
@@ -147,7 +148,7 @@ def _num_gpus():
     return torch.accelerator.device_count() if _accelerator() else 0
 
 
-def _announce(processes, more):
+def _announce(processes, more=""):
     """Say in one line that it will be the CPU, why, and how to ask for more processes."""
     if _accelerator():
         return
@@ -179,6 +180,8 @@ def device():
     """The device of this process: its current GPU, or the CPU."""
     if _accelerator():
         return torch.device(_accelerator().type, torch.accelerator.current_device_index())
+    if mp.parent_process() is None and "LOCAL_RANK" not in os.environ:
+        _announce(1)  # nobody has: this process was not started by a launcher
     return torch.device("cpu")
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -106,14 +107,23 @@ def test_torchrun_names_the_cause_of_a_crash(tmp_path, monkeypatch):
     assert "rank      : 1 " in cause and "KeyError: 'boom'" in cause, process.err
 
 
-@pytest.mark.parametrize("pair", [("multigpu", "multigpu_torchrun"), ("single_gpu", "multinode")])
-def test_clean_ends_of_two_runs_at_once(pair, tmp_path):
-    first, second = (Process(lesson, 3, 1, cwd=tmp_path) for lesson in pair)
-    with first, second:
-        ends = [(process.wait(), process.err) for process in (first, second)]
-    assert ends == [(0, "")] * 2
+@pytest.mark.parametrize(
+    "lessons",
+    [("multigpu", "multigpu"), ("single_gpu", "multigpu_torchrun", "multinode")],
+    ids=" and ".join,
+)
+def test_clean_ends_of_runs_at_once(lessons, tmp_path):
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                Process(lesson, 3, 1, "--checkpoint_path", f"{number}.pt", cwd=tmp_path)
+            )
+            for number, lesson in enumerate(lessons)
+        ]
+        ends = [(process.wait(), process.err) for process in running]
+    assert ends == [(0, "")] * len(lessons)
     assert at_work(tmp_path) == []
-    assert sorted(os.listdir(tmp_path)) == [".tmp", *sorted(f"{lesson}.pt" for lesson in pair)]
+    assert sorted(os.listdir(tmp_path)) == [".tmp", *(f"{n}.pt" for n in range(len(lessons)))]
 
 
 THREADS = """

@@ -60,7 +60,7 @@ def test_four_workers_of_torchrun_say_it_once(tmp_path):
     ("pretended", "why"),
     [
         ({}, "No GPU"),
-        ({"cuda": "13"}, "This torch is built for CUDA/ROCm 13 but finds no GPU (check the driver)"),
+        ({"cuda": "X"}, "This torch is built for CUDA/ROCm X but finds no GPU (check the driver)"),
         ({"kind": "mps", "count": 1}, "No collectives on mps"),
     ],
     ids=["CPU build", "CUDA build", "MPS"],

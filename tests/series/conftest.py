@@ -27,6 +27,17 @@ class Tree:
         assert text.count(old) == 1, f"{file} has {text.count(old)} of {old!r}"
         self.write(file, text.replace(old, new))
 
+    def become_two(self, old, new, *scopes):
+        """Be a series of two scripts instead, a.py and b.py; the nth scope is that of edit n."""
+        self.write("a.py", "\n".join(old) + "\n")
+        self.write("b.py", "\n".join(new) + "\n")
+        facts = 'title = ""\npage = ""\nrun = "true"\n'
+        text = f"[series]\ncolumns = 80\norder = []\nutils = []\n[a]\n{facts}"
+        text += f'[b]\n{facts}parent = "a"\nbudget = 9\nedit = []\n'
+        for nth, scope in enumerate(scopes):
+            text += f'[[b.edit]]\nname = "{nth}"\ntitle = ""\nscopes = [{scope}]\n'
+        self.write("lessons.toml", text if not scopes else text.replace("edit = []\n", ""))
+
 
 @pytest.fixture
 def tree(tmp_path):

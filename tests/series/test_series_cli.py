@@ -1,5 +1,6 @@
 """What the commands print, and what the package must not do."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,23 +62,11 @@ distribute-the-data: Distributing the data (3 added, 3 removed)
     )
 
 
-def pair(tree, old, new, *scopes):
-    """A series of two scripts, a.py and b.py; the nth scope is that of edit n."""
-    tree.write("a.py", "\n".join(old) + "\n")
-    tree.write("b.py", "\n".join(new) + "\n")
-    facts = 'title = ""\npage = ""\nrun = "true"\n'
-    text = f"[series]\ncolumns = 80\norder = []\nutils = []\n[a]\n{facts}"
-    text += f'[b]\n{facts}parent = "a"\nbudget = 9\n'
-    for nth, scope in enumerate(scopes):
-        text += f'[[b.edit]]\nname = "{nth}"\ntitle = ""\nscopes = [{scope}]\n'
-    tree.write("lessons.toml", text)
-
-
 def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, capsys):
     old = [f"x{n} = {n}" for n in range(1, 21)] + ["def f():", "    pass"]
     new = [line + " + 1" if line[:3] in ("x2 ", "x9 ", "x17", "x20") else line for line in old]
     new[-1] = "    return"
-    pair(tree, old, new, '"module", "f"')
+    tree.become_two(old, new, '"module", "f"')
     _, out = run(tree, capsys, "diff", "b")
     lines = out.splitlines()
     headers = [line for line in lines if line.startswith("@@")]
@@ -89,7 +78,7 @@ def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, caps
 
 def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree, capsys):
     match = '{{ in = "module", match = "{}" }}'
-    pair(tree, ["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
     _, out = run(tree, capsys, "diff", "b", "--edit", "0")
     assert "@@ b.py:1 @@ module\n-a\n b\n c\n z\n" in out
 
@@ -174,8 +163,9 @@ def test_neither_torch_nor_anything_else_to_install_is_imported(tree):
 def test_a_reader_that_goes_early_is_no_error():
     command = [sys.executable, "-m", "tools.series", "--root", str(Path(__file__).parent / "good")]
     writer = subprocess.Popen(
-        [*command, "diff", "two"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        [*command, "diff", "two"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},  # so that the pipe breaks as late as it can
+    )  # fmt: skip
     writer.stdout.close()
     assert writer.stderr.read() == b""
     writer.stderr.close()

@@ -124,6 +124,28 @@ def test_in_conflict_nothing_is_written(repo, capsys):
     assert state(repo) == before
 
 
+def test_every_conflict_is_told_with_the_lines_of_the_file_as_it_is(repo, capsys):
+    """Though clean changes, before and between, move the lines of what git has merged."""
+    old = [f"x = {n}" for n in range(1, 41)]
+
+    def change(lines, *spans):
+        for first, last, new in sorted(spans, reverse=True):
+            lines = lines[: first - 1] + new + lines[last:]
+        return lines
+
+    child = change(old, (10, 12, ["c", "c", "c"]), (20, 20, []), (31, 31, ["c", "======="]))
+    repo.become_two(old, child)
+    commit(repo)
+    parent = change(
+        old, (3, 3, ["p", "p", "p"]), (10, 12, ["q"]), (16, 16, []), (20, 20, ["p"]),
+        (25, 25, ["p", "p"]), (31, 31, ["p", "p", "p"]),
+    )  # fmt: skip
+    repo.become_two(parent, child)
+    assert child[29:31] == ["c", "======="]
+    assert run(repo, "a") == 1
+    assert capsys.readouterr().out.startswith("b.py: conflict in lines 10-12, 20, 30-31: ")
+
+
 @pytest.mark.parametrize("style", ["merge", "diff3"])
 def test_conflicts_are_found_whatever_style_of_conflicts_the_user_likes(repo, capsys, style):
     git(repo, "config", "merge.conflictStyle", style)
@@ -143,6 +165,14 @@ def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo):
     assert repo.read("three.py") == by_hand
     for file in ["two.py", "beyond/four.py"]:
         assert "range(1, total_epochs)" in repo.read(file)
+
+
+def test_what_was_settled_by_hand_goes_on_to_the_children(repo):
+    repo.edit("one.py", "    main(args)\n", "    print(1)\n    main(args)\n")
+    assert run(repo, "one") == 1
+    repo.edit("two.py", OLD, NEW)
+    assert run(repo, "one", "--by-hand", "two") == 0
+    assert NEW in repo.read("three.py") and NEW in repo.read("beyond/four.py")
 
 
 @pytest.mark.parametrize("step", ["copymode", "replace"])
@@ -181,6 +211,7 @@ def test_a_link_stays_a_link(repo):
     [
         (["five.py"], "no lesson is called 'five.py'; there are: one, two, three, four\n"),
         (["one", "--by-hand", "five"], "no lesson is called 'five'; there are:"),
+        (["two"], "git merge-file failed: error: Cannot merge binary files: "),
         (["four"], "git has no beyond/four.py at HEAD to compare with: commit it first\n"),
         (["one"], "beyond/four.py cannot be read: No such file or directory\n"),
     ],
@@ -189,9 +220,17 @@ def test_what_cannot_be_synced_is_one_line(repo, capsys, arguments, message):
     if arguments == ["four"]:
         git(repo, "rm", "--quiet", "--cached", "beyond/four.py")
         git(repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message=x")
+    elif arguments == ["two"]:
+        (repo.root / "three.py").write_bytes(b"\0")
     elif arguments == ["one"]:
         (repo.root / "beyond/four.py").unlink()
     assert run(repo, *arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(message) and captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_without_git_it_says_so(repo, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(repo.root))
+    assert run(repo, "one") == 2
+    assert capsys.readouterr().err == "sync needs git, which is not installed: install it\n"

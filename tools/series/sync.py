@@ -16,6 +16,8 @@ from pathlib import Path
 from .model import Lesson, Series
 from .source import SeriesError
 
+_MARKER = 90  # length of git's conflict markers: longer than any line of a lesson
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -57,7 +59,7 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
             new[child] = ours
             continue
         merged, conflicts = _merge(ours, old[child.parent], new[child.parent])
-        if conflicts or merged != ours:
+        if merged != ours:
             merges.append(Merge(child, ours, merged, conflicts))
         if not conflicts:
             new[child] = merged
@@ -100,7 +102,8 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
         for name, content in zip(names, [ours, base, theirs], strict=True):
             Path(folder, name).write_bytes(content)
         style = "merge.conflictStyle=merge"  # whatever the user has set, _conflicts reads this one
-        result = _git("-c", style, "merge-file", "-p", *names, cwd=folder)
+        size = f"--marker-size={_MARKER}"
+        result = _git("-c", style, "merge-file", "-p", size, *names, cwd=folder)
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
         raise SeriesError(f"git merge-file failed: {result.stderr.decode().strip()}")
     return result.stdout, _conflicts(result.stdout, ours) if result.returncode else []
@@ -110,11 +113,11 @@ def _conflicts(merged: bytes, ours: bytes) -> list[str]:
     """Where the conflicts of `merged` lie in `ours`, which has neither markers nor clean merges."""
     kept, spans, side = [], [], "both"
     for line in merged.splitlines():
-        if line.startswith(b"<<<<<<< "):
+        if line.startswith(b"<" * _MARKER):
             side, start = "ours", len(kept)
-        elif line == b"=======" and side == "ours":
+        elif line == b"=" * _MARKER:
             side = "theirs"
-        elif line.startswith(b">>>>>>> ") and side == "theirs":
+        elif line.startswith(b">" * _MARKER):
             side = "both"
             spans.append((start, len(kept)))
         elif side != "theirs":
