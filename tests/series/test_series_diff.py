@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools import series
-from tools.series.diff import compare
+from tools.series.diff import _align, compare
 from tools.series.model import Edit, Scope
 from tools.series.partition import assign
 from tools.series.source import Source
@@ -73,6 +73,11 @@ def test_an_inserted_function_is_one_block_of_its_own_scope():
         (["if a:", "    f()"], ["if b:", "    f()"], []),
         (["if a:", "    f()"], ["if b:", "    f()"], ["g(1)", "g(2)", "g(3)"]),
         (["for a in x:", "    p()", "    q()"], ["for b in x:", "    p()", "    q()"], ["g()"]),
+        (
+            ["for a in x:", "    p()", "    q()"],
+            ["for b in x:", "    p()", "    q()"],
+            ["g(1)", "g(2)", "g(3)", "g(4)"],
+        ),
         # Blank lines in it are no place to cut.
         (["for a in x:", "    p()", "", "    q()"], ["for b in x:", "    p()", "", "    q()"], []),
         # With a blank line between: above the block, not below.
@@ -94,17 +99,15 @@ def test_repeated_lines_are_inserted_last_as_git_has_it():
 
 
 def test_no_sliding_loses_or_invents_a_line():
-    """Random scripts (one string each, so that any lines will do) of few and often equal lines."""
     choice = random.Random(0).choice
     pool = ["p", "q", "", "    p", "    q"]
     for _ in range(300):
-        texts = [[choice(pool) for _ in range(choice(range(12)))] for _ in "ab"]
-        old, new = (Source("a.py", "\n".join(['x = """', *lines, '"""'])) for lines in texts)
-        rows = compare(old, new)
-        assert [row.text for row in rows if row.sign != "+"] == old.lines
-        assert [row.text for row in rows if row.sign != "-"] == new.lines
-        blocks = SequenceMatcher(None, old.lines, new.lines, autojunk=False).get_matching_blocks()
-        assert sum(not row.changed for row in rows) == sum(block.size for block in blocks)
+        old, new = ([choice(pool) for _ in range(choice(range(12)))] for _ in "ab")
+        rows = list(_align(old, new))
+        assert [old[i] if sign == "-" else new[i] for sign, i in rows if sign != "+"] == old
+        assert [new[i] for sign, i in rows if sign != "-"] == new
+        blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+        assert sum(sign == " " for sign, _ in rows) == sum(block.size for block in blocks)
 
 
 def test_a_line_that_stands_in_a_long_file_often_is_matched_all_the_same():

@@ -66,7 +66,9 @@ def test_a_second_time_changes_nothing(repo, capsys):
     before = state(repo)
     capsys.readouterr()
     assert run(repo, "./one.py") == 0
-    assert capsys.readouterr().out == "no descendant of one.py needs a change\n"
+    assert capsys.readouterr().out == (
+        "what changed in one.py since HEAD is in all its descendants already\n"
+    )
     assert state(repo) == before
 
 

@@ -92,7 +92,7 @@ def _sync(series: Series, options) -> int:
     for merge in merges:
         print(merge.summary() + (" (not written)" if options.check else ""))
     if not merges:
-        print(f"no descendant of {lesson.file} needs a change")
+        print(f"what changed in {lesson.file} since HEAD is in all its descendants already")
     elif not options.check:
         sync.write(merges)
         print("now check the result: python -m tools.series lint")
