@@ -82,7 +82,7 @@ def test_a_file_without_statements_is_all_module():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"x = (\n", "a.py:1: not valid Python: '(' was never closed"),
+        (b"\nx = (\n", "a.py:2: not valid Python: '(' was never closed"),
         (b"\n\xff\n", "a.py:1: cannot be read: 'utf-8' codec can't decode"),
         (None, "a.py:1: no such file: write it, or unlist it in lessons.toml"),
     ],

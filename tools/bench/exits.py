@@ -5,8 +5,8 @@
 gloo's threads may hold the last reference to a Python tensor. One that drops it while the
 interpreter finalises is unwound by the C library, and the process ends with SIGABRT: `terminate
 called without an active exception`. `destroy_process_group` joins those threads only if nobody
-else holds the group. DDP's constructor imports `torch.distributed.nn.functional`, whose functions
-take `group.WORLD` as a default argument: imported after `init_process_group`, they hold it for ever.
+else holds the group. DDP's constructor imports `torch.distributed.nn.functional`, whose functions take
+`group.WORLD` as a default argument: imported after `init_process_group`, they hold it for good.
 
 To afford hundreds of exits, torch is imported once and every rank is a fork that trains a few
 steps and then leaves through the whole finalisation of its interpreter, as a script does.
@@ -79,8 +79,8 @@ def busy(parent):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=int, nargs="?", default=200, help="runs of two ranks, each row")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("runs", type=int, nargs="?", default=200, help="of two ranks, for each row")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside them")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -96,7 +96,7 @@ def main():
             ends.update(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
         bad = ends.total() - ends[0]
         seconds = time.perf_counter() - start
-        print(f"{name:45} {bad:3} of {ends.total()} exits bad {dict(ends)} {seconds:.0f} s", flush=True)
+        print(f"{name:45} {bad:3} of {ends.total()} exits bad {dict(ends)} {seconds:.0f} s")
     shutil.rmtree(folder)
 
 
