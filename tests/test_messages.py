@@ -8,7 +8,7 @@ import pytest
 
 import utils
 from tests.processes import LESSONS, SPINE, epochs, losses, run
-from tests.test_mistakes import ALONE, fake, python
+from tests.test_mistakes import alone, fake, python
 
 on_cpu = pytest.mark.skipif(utils._num_gpus() > 0, reason="says what it says without a GPU")
 
@@ -57,21 +57,26 @@ def test_four_workers_of_torchrun_say_it_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pretended", "why"),
+    ("lesson", "pretended", "why"),
     [
-        ({}, "No GPU"),
-        ({"cuda": "X"}, "This torch is built for CUDA/ROCm X but finds no GPU (check the driver)"),
-        ({"kind": "mps", "count": 1}, "No collectives on mps"),
+        ("single_gpu", {}, "No GPU"),
+        ("multinode", {"kind": "mps", "count": 1}, "No collectives on mps"),
+        (
+            "multigpu_torchrun",
+            {"cuda": "13"},
+            "This torch is built for CUDA/ROCm 13 but finds no GPU (check the driver)",
+        ),
     ],
-    ids=["CPU build", "CUDA build", "MPS"],
+    ids=["CPU build", "MPS", "CUDA build"],
 )
-def test_reason_for_the_cpu(pretended, why, tmp_path):
+def test_one_process_says_why_the_cpu(lesson, pretended, why, tmp_path):
     """Pretended are torch's answers about the machine, see `fake`: none of these is at hand."""
     program = fake(**pretended)
-    process = python("multinode", 1, 1, cwd=tmp_path, env=ALONE, program=program)
+    process = python(lesson, 1, 1, cwd=tmp_path, env=alone(lesson), program=program)
     assert (process.returncode, process.stderr) == (0, "")
+    more = "" if lesson == "single_gpu" else " (--nproc_per_node=2 asks for more)"
     first, *others = process.stdout.splitlines()
-    assert first == f"{why}: one CPU process (--nproc_per_node=2 asks for more)"
+    assert first == f"{why}: one CPU process{more}"
     assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
 
 
