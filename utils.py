@@ -283,7 +283,10 @@ def load_checkpoint(path, model, optimizer):
 
 
 def set_aside(path):
-    """Keep an earlier run's checkpoint under a free name, since this run will replace it."""
+    """Keep an earlier run's checkpoint under a free name, since this run will replace it.
+
+    Raises `Mistake` for a file that is no checkpoint, or that cannot be copied.
+    """
     if not os.path.lexists(path):
         return
     _read(path)
@@ -296,6 +299,12 @@ def set_aside(path):
             break
         except FileExistsError:
             continue
+        except OSError as error:
+            Path(kept).unlink(missing_ok=True)
+            raise Mistake(
+                f"cannot keep {path} of an earlier run as {kept} ({error.strerror}): make room, or "
+                "pass another --checkpoint_path"
+            ) from None
     _print(f"{path} of an earlier run is kept as {kept}: this script starts afresh")
 
 
