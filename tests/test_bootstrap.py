@@ -75,6 +75,7 @@ class Machine:
         self.python = folder / "python3" / "bin" / "python3"
         self.pip_log = folder / "pip.log"
         (self.clone / "tools").mkdir(parents=True)
+        (folder / "tmp").mkdir()
         for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools/bootstrap.py"):
             shutil.copy(ROOT / name, self.clone / name)
         (self.clone / "multigpu.py").write_text(STUB)
@@ -82,6 +83,7 @@ class Machine:
         self.env = {
             "PATH": f"{self.python.parent}:{os.environ['PATH']}",
             "HOME": str(folder),
+            "TMPDIR": str(folder / "tmp"),
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(wheels),
@@ -244,7 +246,7 @@ def test_no_network(machine):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_interrupted(machine, name):
+def test_interrupted(machine, tmp_path, name):
     with socket.create_server(("127.0.0.1", 0)) as index:  # one that never answers
         index.settimeout(60)
         env = {
@@ -268,6 +270,7 @@ def test_interrupted(machine, name):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert "Traceback" not in err
+    assert not list((tmp_path / "tmp").iterdir())
     assert machine.venv.exists() == (name == "SIGKILL")
     if name == "SIGKILL":
         (machine.venv / "lib" / "half-made").touch()

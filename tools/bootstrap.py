@@ -5,7 +5,7 @@
 If the Python that runs this file has a torch that is new enough, .venv shares that Python's
 packages and gets only what they lack. Otherwise .venv stands alone, in the versions of
 constraints.txt. A .venv that you made yourself is used as it is: it gets what it lacks and is
-never removed. Nothing outside .venv is ever written.
+never removed. Nothing outside .venv is changed, but for pip's cache.
 """
 
 # Python 3.6 can read this file, so that an old Python gets as far as saying that it is old.
@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -176,26 +177,33 @@ def pip_install(missing):
             " uv pip install --torch-backend=cpu torch) and start again: that one will be used.",
             flush=True,
         )
-    pip = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
-    log = []
-    with subprocess.Popen(
-        [*pip, "--only-binary=:all:", "-c", CONSTRAINTS, *missing],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PIP_USER": "0"},
-    ) as process:
-        try:
-            for line in process.stdout:
-                log.append(line.strip())
-                show_progress(log[-1])
-        except BaseException:
-            process.kill()
-            raise
-    show_progress("")
-    if process.returncode:
+    status, log = run_pip(["install", "--only-binary=:all:", "-c", CONSTRAINTS, *missing])
+    if status:
         explain(log)
+
+
+def run_pip(arguments):
+    """Run pip; on a terminal, show how far it is. Returns its exit status and what it said."""
+    log = []
+    with tempfile.TemporaryDirectory(dir=VENV) as folder:  # /tmp may be small
+        environment = {**os.environ, "PIP_USER": "0", "TMPDIR": folder}
+        with subprocess.Popen(
+            [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+        ) as pip:
+            try:
+                for line in pip.stdout:
+                    log.append(line.strip())
+                    show_progress(log[-1])
+            except BaseException:
+                pip.kill()
+                raise
+    show_progress("")
+    return pip.returncode, log
 
 
 def explain(log):
