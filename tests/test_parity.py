@@ -6,7 +6,7 @@ import torch
 from tests.processes import run
 
 GLOBAL_BATCH = 64
-EPOCHS = 6
+EPOCHS = 4
 
 
 def tensors(part):
