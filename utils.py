@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -69,6 +70,8 @@ def parse_args(manual):
     `checkpoint_path`. Raises `Mistake`.
     """
     sys.excepthook = _excepthook
+    # A shell's `&` has it ignored, but it is what ends mp.spawn's processes when their parent dies.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = _Parser(description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("total_epochs", type=int, nargs="?", default=50, help="default: 50")
     parser.add_argument(

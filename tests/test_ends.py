@@ -48,6 +48,11 @@ def to_rank(process, number):
     os.kill(process.workers()[-1], number)
 
 
+def ignore_sigint():
+    """As a shell does for what it starts with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 INTERRUPTED = "multigpu.py: interrupted"
 LOST = r"multigpu.py: lost another process, whose message says why \(.+\)"
 
@@ -65,7 +70,7 @@ LOST = r"multigpu.py: lost another process, whose message says why \(.+\)"
     ids=["Ctrl-C", "SIGINT", "SIGTERM", "SIGKILL", "SIGKILL of a rank", "SIGINT of a rank"],
 )
 def test_a_signal_ends_every_process(receiver, number, status, says, tmp_path):
-    with Process("multigpu", 100_000, 1000, cwd=tmp_path) as process:
+    with Process("multigpu", 100_000, 1000, cwd=tmp_path, prelude=ignore_sigint) as process:
         process.wait_for(r"Epoch +3 \|")
         assert len(process.workers()) == 2 and len(at_work(tmp_path)) >= 3
         receiver(process, number)
