@@ -2,9 +2,13 @@
 
 import os
 import re
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import utils
 from tests.processes import LESSONS, SPINE, epochs, losses, run
@@ -32,6 +36,14 @@ def check_lines(process, announcement, total_epochs):
     for line, pattern in zip(process.lines[1:], patterns, strict=True):
         assert re.fullmatch(pattern, line), line
     assert epochs(process.lines) == list(range(1, total_epochs + 1))
+
+
+def test_a_line_is_one_write(monkeypatch):
+    """Else the lines of two processes mix, where nothing between them and the pipe collects."""
+    written = []
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
+    utils.report(0, torch.tensor([1.0, 2.0]), time.perf_counter())
+    assert len(written) == 1 and re.fullmatch(EPOCH + "\n", written[0])
 
 
 @on_cpu
