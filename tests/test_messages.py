@@ -4,15 +4,14 @@ import os
 import re
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import utils
-from tests.processes import LESSONS, SPINE, epochs, losses, run
-from tests.test_mistakes import alone, fake, python
+from tests.processes import LESSONS, epochs, losses, run
+from tests.test_mistakes import alone, check_each, fake, python
 
 on_cpu = pytest.mark.skipif(utils._num_gpus() > 0, reason="says what it says without a GPU")
 
@@ -58,48 +57,51 @@ def test_three_processes_if_NPROC_says_so(tmp_path):
 
 def test_four_workers_of_torchrun_say_it_once(tmp_path):
     empty = {"CUDA_VISIBLE_DEVICES": ""}
-    process = run("multigpu_torchrun", 10, 1, cwd=tmp_path, nproc=4, env=empty)
+    process = run("multigpu_torchrun", 4, 1, cwd=tmp_path, nproc=4, env=empty)
     announcement = (
         r"CUDA_VISIBLE_DEVICES is empty: 4 CPU processes over gloo "
         r"\(--nproc_per_node=8 asks for more\)"
     )
-    check_lines(process, announcement, 10)
+    check_lines(process, announcement, 4)
     assert {samples for _, samples in losses(process.lines)} == {2048}
     assert sorted(os.listdir(tmp_path)) == [".tmp", "multigpu_torchrun.pt"]
 
 
-@pytest.mark.parametrize(
-    ("lesson", "pretended", "why"),
-    [
-        ("single_gpu", {}, "No GPU"),
-        ("multinode", {"kind": "mps", "count": 1}, "No collectives on mps"),
-        (
-            "multigpu_torchrun",
-            {"cuda": "13"},
-            "This torch is built for CUDA/ROCm 13 but finds no GPU (check the driver)",
-        ),
-    ],
-    ids=["CPU build", "MPS", "CUDA build"],
-)
-def test_one_process_says_why_the_cpu(lesson, pretended, why, tmp_path):
+REASONS = {
+    "single_gpu": ({}, "No GPU"),
+    "multinode": ({"kind": "mps", "count": 1}, "No collectives on mps"),
+    "multigpu_torchrun": (
+        {"cuda": "13"},
+        "This torch is built for CUDA/ROCm 13 but finds no GPU (check the driver)",
+    ),
+}
+
+
+def test_one_process_says_why_the_cpu(tmp_path):
     """Pretended are torch's answers about the machine, see `fake`: none of these is at hand."""
-    program = fake(**pretended)
-    process = python(lesson, 1, 1, cwd=tmp_path, env=alone(lesson), program=program)
-    assert (process.returncode, process.stderr) == (0, "")
-    more = "" if lesson == "single_gpu" else " (--nproc_per_node=2 asks for more)"
-    first, *others = process.stdout.splitlines()
-    assert first == f"{why}: one CPU process{more}"
-    assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
+
+    def check(lesson):
+        pretended, why = REASONS[lesson]
+        program = fake(**pretended)
+        process = python(lesson, 1, 1, cwd=tmp_path, env=alone(lesson), program=program)
+        assert (process.returncode, process.stderr) == (0, "")
+        more = "" if lesson == "single_gpu" else " (--nproc_per_node=2 asks for more)"
+        first, *others = process.stdout.splitlines()
+        assert first == f"{why}: one CPU process{more}"
+        assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
+
+    check_each(check, REASONS)
 
 
 def test_help_is_the_docstring(tmp_path):
-    with ThreadPoolExecutor(2) as pool:
-        helps = list(pool.map(lambda lesson: python(lesson, "--help", cwd=tmp_path), SPINE))
-    for lesson, process in zip(SPINE, helps, strict=True):
+    def check(lesson):
+        process = python(lesson, "--help", cwd=tmp_path)
         assert (process.returncode, process.stderr) == (0, "")
         said = " ".join(process.stdout.replace("\\\n", " ").split())  # however wide the terminal
         assert LESSONS[lesson].run in said
         assert "total_epochs default: 50 save_every epochs between saves; default: 10" in said
         assert "--batch_size BATCH_SIZE per process; default: 32" in said
         assert f"--checkpoint_path CHECKPOINT_PATH default: {lesson}.pt" in said
+
+    check_each(check, ["multigpu", "multinode"])  # a manual of one line, and the longest
     assert os.listdir(tmp_path) == []

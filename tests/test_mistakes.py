@@ -82,18 +82,13 @@ def path(name, says):
 
 AT_LEAST_1 = "but must be at least 1"
 BY_PYTHON = "no RANK in the environment, start it with torchrun: "
-BY_TORCHRUN = "not for torchrun, start it as documented: "
 MISTAKES = {
     "no torchrun": Mistake(
         "multigpu_torchrun", "50 10", BY_PYTHON + documented("multigpu_torchrun")
     ),
     "no torchrun on nodes": Mistake("multinode", "50 10", BY_PYTHON + documented("multinode")),
-    "torchrun for one device": Mistake(
-        "single_gpu", "50", BY_TORCHRUN + documented("single_gpu"), {"TORCHELASTIC_RUN_ID": "1"}
-    ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
-    "batch size 0": Mistake("multinode", "--batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),
     "not a number": Mistake("multigpu_torchrun", "ten", ".* total_epochs: .*'ten' .*--help.*"),
     "unknown flag": Mistake("multinode", "5 1 --lr=1", "unrecognized arguments: --lr=1 .*--help.*"),
     "more than all": Mistake(
@@ -126,12 +121,11 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """What all the mistakes above get: two at once, because each only waits for its imports."""
+    """What all the mistakes above get; two at once, because a start is mostly imports."""
 
     def answer(case):
-        folder = tmp_path_factory.mktemp("mistake")
-        words, program = case.args.split(), case.program
-        process = python(case.lesson, *words, cwd=folder, env=case.env, program=program)
+        folder, words = tmp_path_factory.mktemp("mistake"), case.args.split()
+        process = python(case.lesson, *words, cwd=folder, env=case.env, program=case.program)
         return process, os.listdir(folder)
 
     with ThreadPoolExecutor(2) as pool:
@@ -147,6 +141,12 @@ def test_mistake_gets_one_line(name, answers):
     assert "Epoch" not in process.stdout and left == []
 
 
+def check_each(check, cases):
+    """`check(case)` for each case, two at once."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(check, cases))
+
+
 def check_said_once(process, lesson, says):
     """Our line is said once over all ranks and restarts, and only torchrun shows tracebacks."""
     lines = process.err.splitlines()
@@ -157,21 +157,14 @@ def check_said_once(process, lesson, says):
     assert not any(line.startswith("[rank") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("lesson", "args", "says"),
-    [
-        ("multigpu", (5, 1), BY_TORCHRUN + LESSONS["multigpu"].run),
-        ("multigpu_torchrun", (5, 0), f"save_every is 0, {AT_LEAST_1}"),
-    ],
-    ids=["torchrun for another script", "save_every 0"],
-)
-def test_two_workers_and_a_restart_say_it_once(lesson, args, says, tmp_path, monkeypatch):
-    variables, words = processes.command("multigpu_torchrun", *args, launcher=RESTARTS_ONCE)
-    words = [word.replace("multigpu_torchrun.py", f"{lesson}.py") for word in words]
+def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
+    variables, words = processes.command("multigpu_torchrun", nproc=1, launcher=RESTARTS_ONCE)
+    words = [word.replace("multigpu_torchrun.py", "multigpu.py") for word in words]
     monkeypatch.setattr(processes, "command", lambda *_, **__: (variables, words))
-    process = run(lesson, cwd=tmp_path)
+    process = run("multigpu", cwd=tmp_path)
     assert process.status == 1 and process.lines == []
-    check_said_once(process, lesson, says)
+    documented = LESSONS["multigpu"].run
+    check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
 
 
 def checkpoint(epochs_run=1, features=20):
@@ -191,9 +184,14 @@ FORMAT = "is not in the format of this series (model, optimizer, epochs_run)"
 FITS_NOT = "belongs to another model or optimizer"
 BAD = {
     "truncated": (SPINE, truncated, DAMAGED),
-    "foreign": (SPINE, lambda file: file.write_text("a thesis, not a checkpoint\n" * 99), DAMAGED),
+    # All read it by the same lines: below, one script that starts afresh and one that goes on.
+    "foreign": (
+        ("single_gpu", "multinode"),
+        lambda file: file.write_text("a thesis, not a checkpoint\n" * 99),
+        DAMAGED,
+    ),
     "of the official series": (
-        SPINE,
+        ("multigpu", "multigpu_torchrun"),
         lambda file: torch.save({"MODEL_STATE": checkpoint()["model"], "EPOCHS_RUN": 10}, file),
         FORMAT,
     ),
@@ -206,7 +204,7 @@ BAD = {
 def test_bad_checkpoint_is_named_and_not_touched(kind, tmp_path):
     lessons, write, says = BAD[kind]
 
-    def answer(lesson):
+    def check(lesson):
         folder = tmp_path / lesson
         folder.mkdir()
         write(folder / f"{lesson}.pt")
@@ -218,8 +216,7 @@ def test_bad_checkpoint_is_named_and_not_touched(kind, tmp_path):
         assert os.listdir(folder) == [f"{lesson}.pt"]
         assert (folder / f"{lesson}.pt").read_bytes() == before
 
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(answer, lessons)) == [None] * len(lessons)
+    check_each(check, lessons)
 
 
 def test_bad_checkpoint_is_named_once_by_two_workers(tmp_path):
@@ -231,37 +228,41 @@ def test_bad_checkpoint_is_named_once_by_two_workers(tmp_path):
     assert (tmp_path / "multinode.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize(("lesson", "asked"), [("multigpu_torchrun", 3), ("multinode", 2)])
-def test_nothing_left_to_do(lesson, asked, tmp_path):
+@pytest.mark.parametrize(("lesson", "nproc"), [("multigpu_torchrun", 2), ("multinode", 1)])
+def test_nothing_left_to_do(lesson, nproc, tmp_path):
     file = tmp_path / f"{lesson}.pt"
     torch.save(checkpoint(epochs_run=3), file)
     before = file.read_bytes(), file.stat().st_mtime_ns, file.stat().st_ino
-    process = run(lesson, asked, 1, cwd=tmp_path)
+    process = run(lesson, 1 + nproc, 1, cwd=tmp_path, nproc=nproc)
     assert (process.status, process.err) == (0, "")
     assert process.lines[1:] == [
-        f"{lesson}.pt has run 3 epochs already and {asked} were asked for: ask for more, or start "
-        "afresh with another --checkpoint_path"
+        f"{lesson}.pt has run 3 epochs already and {1 + nproc} were asked for: ask for more, or "
+        "start afresh with another --checkpoint_path"
     ]
     assert (file.read_bytes(), file.stat().st_mtime_ns, file.stat().st_ino) == before
 
 
-@pytest.mark.parametrize("lesson", ["single_gpu", "multinode"])
-def test_link_is_written_through_and_an_earlier_checkpoint_kept(lesson, tmp_path):
-    (tmp_path / "disk").mkdir()
-    link, target = tmp_path / f"{lesson}.pt", tmp_path / "disk" / "target.pt"
-    link.symlink_to(target)
-    torch.save(checkpoint(), target)
-    kept = {tmp_path / f"{lesson}.1.pt": b"an earlier one", tmp_path / f"{lesson}.3.pt": b"another"}
-    for file, content in kept.items():
-        file.write_bytes(content)
-    if lesson == "single_gpu":  # it starts afresh; the other goes on from what the file holds
-        kept[tmp_path / "single_gpu.2.pt"] = target.read_bytes()
-    process = python(lesson, 2, 1, cwd=tmp_path, env=alone(lesson))
-    assert (process.returncode, process.stderr) == (0, "")
-    assert os.readlink(link) == str(target) and os.listdir(target.parent) == ["target.pt"]
-    assert torch.load(target)["epochs_run"] == 2
-    assert {file: file.read_bytes() for file in tmp_path.glob("*.?.pt")} == kept
-    assert ("is kept as single_gpu.2.pt: " in process.stdout) == (lesson == "single_gpu")
+def test_link_is_written_through_and_an_earlier_checkpoint_kept(tmp_path):
+    def check(lesson):
+        folder, target = tmp_path / lesson, tmp_path / f"disk of {lesson}" / "target.pt"
+        folder.mkdir()
+        target.parent.mkdir()
+        torch.save(checkpoint(), target)
+        (folder / f"{lesson}.pt").symlink_to(target)
+        kept = {folder / f"{lesson}.1.pt": b"an earlier one", folder / f"{lesson}.3.pt": b"another"}
+        for file, content in kept.items():
+            file.write_bytes(content)
+        if lesson == "single_gpu":  # it starts afresh; the other goes on from what the file holds
+            kept[folder / "single_gpu.2.pt"] = target.read_bytes()
+        process = python(lesson, 2, 1, cwd=folder, env=alone(lesson))
+        assert (process.returncode, process.stderr) == (0, "")
+        assert os.readlink(folder / f"{lesson}.pt") == str(target)
+        assert os.listdir(target.parent) == ["target.pt"]
+        assert torch.load(target)["epochs_run"] == 2
+        assert {file: file.read_bytes() for file in folder.glob("*.?.pt")} == kept
+        assert ("is kept as single_gpu.2.pt: " in process.stdout) == (lesson == "single_gpu")
+
+    check_each(check, ["single_gpu", "multinode"])
 
 
 def no_file_above(size):
@@ -271,19 +272,23 @@ def no_file_above(size):
 
 @pytest.mark.parametrize("lesson", SPINE)
 def test_full_disk_costs_nothing_that_was_saved(lesson, tmp_path):
+    torchrun = "torchrun" in LESSONS[lesson].run
     file = tmp_path / f"{lesson}.pt"
     torch.save(checkpoint(), file)  # without momentum yet: smaller than what will be saved
-    before, limit = file.read_bytes(), no_file_above(file.stat().st_size + 200)
-    process = run(lesson, 4, 2, cwd=tmp_path, launcher=RESTARTS_ONCE, prelude=limit)
-    assert process.status == (1 if "torchrun" in LESSONS[lesson].run else 2)
+    before, full = file.read_bytes(), no_file_above(file.stat().st_size + 200)
+    nproc, launcher = 2, RESTARTS_ONCE
+    if lesson == "multinode":
+        nproc, launcher = 1, ("--standalone", "--max-restarts=0")  # it saves as its parent does
+    process = run(lesson, 4, 2, cwd=tmp_path, nproc=nproc, launcher=launcher, prelude=full)
+    assert process.status == (1 if torchrun else 2)
     check_said_once(
         process,
         lesson,
         f"cannot save {file} after epoch 2: File too large; what was saved before is intact: "
         "make room, or pass another --checkpoint_path",
     )
-    kept = [file.name, *([f"{lesson}.1.pt"] if lesson in SPINE[:2] else [])]
-    assert sorted(os.listdir(tmp_path)) == sorted([*kept, ".tmp"])
+    kept = [file.name] if torchrun else [f"{lesson}.1.pt", file.name]
+    assert sorted(os.listdir(tmp_path)) == [".tmp", *kept]
     assert all((tmp_path / name).read_bytes() == before for name in kept)
     assert torch.load(file)["epochs_run"] == 1
 
