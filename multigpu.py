@@ -8,7 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # early: later, it holds on to the group
+import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -52,7 +52,7 @@ class Trainer:
             # Summed on the device: .item() would wait for it at every step.
             totals[0] += loss * len(source)
             totals[1] += len(source)
-        dist.all_reduce(totals)
+        dist.all_reduce(totals)  # by every rank, or the others wait for it
         if self.rank != 0:
             return
         utils.report(epoch, totals, start)
@@ -99,9 +99,9 @@ def worker(rank, world_size, args):
     ddp_setup(rank, world_size)
     try:
         main(args)
-        dist.barrier()  # in success only: a rank that crashed would not come
+        dist.barrier()  # until all is saved; a rank that crashed never comes
     finally:
-        utils.unwind()  # after an exception: DDP must go before its group
+        utils.unwind()  # after an exception: lets go of DDP before its group
         dist.destroy_process_group()
 
 
@@ -111,4 +111,4 @@ if __name__ == "__main__":
     utils.set_aside(args.checkpoint_path)
     store = dist.TCPStore("localhost", 0, is_master=True)  # 0: any free port
     os.environ["MASTER_PORT"] = str(store.port)
-    mp.spawn(worker, args=(world_size, args), nprocs=world_size)
+    mp.spawn(worker, args=(world_size, args), nprocs=world_size)  # + the rank

@@ -1,7 +1,7 @@
-"""Survive the death of any process: torchrun restarts, the script resumes.
+r"""Survive the death of a worker: torchrun restarts all, the script resumes.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \\
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \\
+    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
     multigpu_torchrun.py 50 10
 """
 
@@ -10,7 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # early: later, it holds on to the group
+import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -34,7 +34,6 @@ class Trainer:
         self.optimizer = optimizer
         self.save_every = save_every
         self.path = path
-        self.epochs_run = 0
         self._load_checkpoint()
 
     def _run_batch(self, source, targets):
@@ -54,7 +53,7 @@ class Trainer:
             # Summed on the device: .item() would wait for it at every step.
             totals[0] += loss * len(source)
             totals[1] += len(source)
-        dist.all_reduce(totals)
+        dist.all_reduce(totals)  # by every rank, or the others wait for it
         if self.rank != 0:
             return
         utils.report(epoch, totals, start)
@@ -71,11 +70,11 @@ class Trainer:
 
     def _load_checkpoint(self):
         model = self.model.module
-        checkpoint = utils.load_checkpoint(self.path, model, self.optimizer)
-        if checkpoint["epochs_run"] > 0:
+        checkpoint = utils.read_checkpoint(self.path, model, self.optimizer)
+        self.epochs_run = checkpoint["epochs_run"]
+        if self.epochs_run > 0:
             model.load_state_dict(checkpoint["model"])
             self.optimizer.load_state_dict(checkpoint["optimizer"])
-            self.epochs_run = checkpoint["epochs_run"]
 
     def train(self, total_epochs):
         if self.rank == 0:
@@ -112,9 +111,9 @@ def worker(args):
     ddp_setup()
     try:
         main(args)
-        dist.barrier()  # in success only: a rank that crashed would not come
+        dist.barrier()  # until all is saved; a rank that crashed never comes
     finally:
-        utils.unwind()  # after an exception: DDP must go before its group
+        utils.unwind()  # after an exception: lets go of DDP before its group
         dist.destroy_process_group()
 
 

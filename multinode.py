@@ -1,9 +1,9 @@
-"""Train on several nodes that share no disk, and lose any of them.
+r"""Train on several nodes without a shared disk: any node's checkpoint will do.
 
-Paste this on every node; node1 stands for the name of any one of them:
+Paste this, the same on every node; node1 stands for the name of one of them:
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \\
-    torchrun --nnodes=2 --nproc_per_node=2 --max-restarts=3 \\
+    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+    torchrun --nnodes=2 --nproc_per_node=2 --max-restarts=3 \
     --rdzv-backend=c10d --rdzv-endpoint=node1:29500 multinode.py 50 10
 """
 
@@ -12,7 +12,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # early: later, it holds on to the group
+import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -37,7 +37,6 @@ class Trainer:
         self.optimizer = optimizer
         self.save_every = save_every
         self.path = path
-        self.epochs_run = 0
         self._load_checkpoint()
 
     def _run_batch(self, source, targets):
@@ -57,7 +56,7 @@ class Trainer:
             # Summed on the device: .item() would wait for it at every step.
             totals[0] += loss * len(source)
             totals[1] += len(source)
-        dist.all_reduce(totals)
+        dist.all_reduce(totals)  # by every rank, or the others wait for it
         if self.rank != 0:
             return
         utils.report(epoch, totals, start)
@@ -74,18 +73,18 @@ class Trainer:
 
     def _load_checkpoint(self):
         model = self.model.module
-        checkpoint = utils.load_checkpoint(self.path, model, self.optimizer)
+        checkpoint = utils.read_checkpoint(self.path, model, self.optimizer)
         # Nodes share no disk: all take the newest checkpoint that any holds.
-        # It travels whole, so every rank needs the memory for it once more.
-        epochs = [0] * dist.get_world_size()
+        # It travels whole (on GPUs, through their memory): leave room for it.
+        epochs = [None] * dist.get_world_size()
         dist.all_gather_object(epochs, checkpoint["epochs_run"])
         newest = [checkpoint]
         dist.broadcast_object_list(newest, src=epochs.index(max(epochs)))
         checkpoint = newest[0]
-        if checkpoint["epochs_run"] > 0:
+        self.epochs_run = checkpoint["epochs_run"]
+        if self.epochs_run > 0:
             model.load_state_dict(checkpoint["model"])
             self.optimizer.load_state_dict(checkpoint["optimizer"])
-            self.epochs_run = checkpoint["epochs_run"]
 
     def train(self, total_epochs):
         if self.rank == 0:
@@ -122,9 +121,9 @@ def worker(args):
     ddp_setup()
     try:
         main(args)
-        dist.barrier()  # in success only: a rank that crashed would not come
+        dist.barrier()  # until all is saved; a rank that crashed never comes
     finally:
-        utils.unwind()  # after an exception: DDP must go before its group
+        utils.unwind()  # after an exception: lets go of DDP before its group
         dist.destroy_process_group()
 
 

@@ -269,7 +269,7 @@ def _check_folder(path):
         raise Mistake(f"cannot write to {folder} ({error.strerror}): {advice}") from None
 
 
-def load_checkpoint(path, model, optimizer):
+def read_checkpoint(path, model, optimizer):
     """Read the checkpoint at `path` into host memory; `{"epochs_run": 0}` where there is no file.
 
     Raises `Mistake` for a file that is damaged, or that `model` and `optimizer` did not write:

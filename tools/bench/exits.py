@@ -5,8 +5,9 @@
 gloo's threads may hold the last reference to a Python object. One that drops it while the
 interpreter finalises is unwound by the C library, and the process ends with SIGABRT: `terminate
 called without an active exception`. `destroy_process_group` joins those threads, but only if nobody
-else holds the group. DDP's constructor imports `torch.distributed.nn.functional`, whose functions
-take `group.WORLD` as a default argument: imported after `init_process_group`, they hold it.
+else holds the group. The constructors of optimizers and of DDP import
+`torch.distributed.nn.functional`, whose functions take `group.WORLD` as a default argument:
+imported after `init_process_group`, they hold it.
 
 To afford hundreds of exits, torch is imported once and every rank is a fork that trains a few
 steps and then leaves through the whole finalisation of its interpreter, as a script does.
