@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: help run test soak clean
+.PHONY: help run test soak docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -21,6 +21,12 @@ test: ## Set everything up, then run the tests (minutes)
 soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of kills
 	@$(bootstrap) test
 	$(PY) -m pytest -m soak -rs
+
+docs: ## Set everything up, then build the site: docs/_build/html (every command on it is run)
+	@$(bootstrap) docs
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(PY) -m sphinx -W -q -b text docs docs/_build/html/text
+	@echo "Open it with:  python3 -m http.server -d docs/_build/html"
 
 clean: ## Remove caches, and the .venv if make made it; checkpoints stay
 	@[ ! -e .venv/made-by ] || find -H .venv -mindepth 1 -delete

@@ -23,11 +23,12 @@ after files have changed.
     render.py     diffs, tree and table as text
 """
 
-from .diff import Line, hunks
+from .diff import CONTEXT, Line, hunks
 from .manifest import load
 from .model import Edit, Lesson, Series
 from .source import Problem, SeriesError, Source
 
 __all__ = [
-    "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks", "load",
+    "CONTEXT", "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
+    "load",
 ]  # fmt: skip

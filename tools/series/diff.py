@@ -6,11 +6,13 @@ is one block that starts above its `def` and ends with its last line.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 
 from .source import Source
+
+CONTEXT = 3  # unchanged lines shown above and below a change
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,22 @@ def hunks(rows: list[Line]) -> Iterator[list[Line]]:
     for (changed, _), run in groupby(rows, lambda row: (row.changed, row.scope)):
         if changed:
             yield list(run)
+
+
+def with_others_made(rows: list[Line], edit: str | None) -> Iterator[Line]:
+    """The rows of a lesson with all edits but one made already.
+
+    What the others add is context, what they remove is gone; and what this one removes stands next
+    to what it adds, also where theirs is in between.
+    """
+    for _, run in groupby(rows, lambda row: (row.changed, row.scope)):
+        run = list(run)
+        removed = [row for row in run if row.sign == "-" and row.edit == edit]
+        present = [
+            row if row.edit == edit else replace(row, sign=" ") for row in run if row.sign != "-"
+        ]
+        place = next((i for i, row in enumerate(present) if row.changed), 0)
+        yield from present[:place] + removed + present[place:]
 
 
 def _opcodes(old, new):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from .diff import Line, compare
+from .diff import Line, compare, with_others_made
 from .partition import assign
 from .source import Problem, SeriesError, Source
 
@@ -37,6 +37,11 @@ class Edit:
     @property
     def lines(self) -> list[Line]:
         return [line for line in self.lesson.diff() if line.edit == self.name]
+
+    @property
+    def rows(self) -> list[Line]:
+        """Its lines in the whole lesson, where all other edits are made already."""
+        return list(with_others_made(self.lesson.rows, self.name))
 
     @property
     def fingerprint(self) -> str:

@@ -2,16 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import groupby
 
-from .diff import Line
+from .diff import CONTEXT, with_others_made
 from .model import Edit, Lesson, Series
 from .source import SeriesError
 
 README = "README.md"
 BEGIN, END = "<!-- lessons:begin -->", "<!-- lessons:end -->"
-_CONTEXT = 3  # unchanged lines above and below a change
 
 
 def diff(lesson: Lesson, edit: Edit | None = None) -> str:
@@ -36,11 +33,11 @@ def _section(lesson, name, title):
 
 def _unified(lesson: Lesson, name: str | None) -> Iterator[str]:
     """The changes of an edit in context, each below a header: its place in the child, its scope."""
-    rows = list(_only(lesson, name))
+    rows = list(with_others_made(lesson.rows, name))
     spans = []  # of changed lines that are shown together
     for i, row in enumerate(rows):
         if row.changed:
-            near = spans and i - spans[-1][1] <= 2 * _CONTEXT + 1
+            near = spans and i - spans[-1][1] <= 2 * CONTEXT + 1
             if near and rows[spans[-1][0]].scope == row.scope:
                 spans[-1][1] = i
             else:
@@ -49,26 +46,10 @@ def _unified(lesson: Lesson, name: str | None) -> Iterator[str]:
     for (first, last), (below, _) in zip(spans, [*spans[1:], (len(rows), 0)], strict=False):
         there = (row.number for row in rows[first:] if row.sign != "-" and row.text.strip())
         yield f"@@ {lesson.file}:{next(there, len(lesson.source.lines))} @@ {rows[first].scope}"
-        top, bottom = max(shown, first - _CONTEXT), min(below, last + 1 + _CONTEXT)
+        top, bottom = max(shown, first - CONTEXT), min(below, last + 1 + CONTEXT)
         for row in rows[top:bottom]:
             yield (row.sign + row.text).rstrip()
         shown = bottom
-
-
-def _only(lesson: Lesson, name: str | None) -> Iterator[Line]:
-    """The rows of a lesson with all edits but one made already.
-
-    What the others add is context, what they remove is gone; and what this one removes stands next
-    to what it adds, also where theirs is in between.
-    """
-    for _, run in groupby(lesson.rows, lambda row: (row.changed, row.scope)):
-        run = list(run)
-        removed = [row for row in run if row.sign == "-" and row.edit == name]
-        present = [
-            row if row.edit == name else replace(row, sign=" ") for row in run if row.sign != "-"
-        ]
-        place = next((i for i, row in enumerate(present) if row.changed), 0)
-        yield from present[:place] + removed + present[place:]
 
 
 def tree(series: Series) -> str:

@@ -1,0 +1,172 @@
+"""Commands that a page really runs, and a check that it shows no others.
+
+    .. run::
+       :expect: loss 0\\.028
+       :show: 3 2
+
+       python multigpu.py 50 10
+
+The body is shell lines, run one after the other in a copy of the scripts; the page gets each with
+its output and time. `{multigpu}` stands for the documented command of a lesson.
+
+    :expect:   a regular expression that the output must contain; required
+    :status:   exit status of the last line, 0 by default; the others must end with 0
+    :show:     how many lines of output to show from its beginning and its end; by default all
+    :timeout:  seconds for each line, 60 by default
+
+A shell block that came about in any other way is an error, unless it is the body of
+
+    .. not-run:: the reason
+
+and of those there may be no more than `not_run_ceiling` of conf.py. Inline, ``python …`` and the
+like must be part of a command that some page runs.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from tools.pages import shell
+
+from .lesson_diff import lessons
+
+logger = logging.getLogger(__name__)
+SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
+COMMAND = re.compile(r"(?:[A-Z_]+=\S* +)*(?:python|torchrun|make|pip|srun|sbatch|mpirun|kill) +\S")
+
+
+class Run(SphinxDirective):
+    option_spec: ClassVar = {
+        "expect": directives.unchanged_required,
+        "status": int,
+        "show": lambda text: [int(word) for word in text.split()],
+        "timeout": float,
+    }
+    has_content = True
+
+    def run(self):
+        lines = commands("\n".join(self.content))
+        if not lines or "expect" not in self.options:
+            raise self.error("run needs shell lines and :expect:, a pattern of their output")
+        for file in shell.dependencies(lines):
+            self.env.note_dependency(str(file))
+        self.env.commands.setdefault(self.env.docname, []).extend(lines)
+        try:
+            ran = shell.run(lines, self.options.get("timeout", 60), cache_folder())
+        except shell.ShellError as error:
+            raise self.error(str(error)) from None
+        self.check(lines, ran)
+        block = nodes.literal_block(language="console", classes=["run"])
+        block["ran"] = True
+        block += nodes.Text("\n".join(self.shown(one) for one in ran))
+        times = " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1)
+        status = "run when this page was built"
+        status += f", exit status {ran[-1].status}" if ran[-1].status else ""
+        note = nodes.paragraph(classes=["run-note"])
+        note += nodes.Text(f"{status}, {times} s" if times else status)
+        return [nodes.container("", block, note, classes=["run-block"])]
+
+    def check(self, lines, ran):
+        output = "\n".join(one.output for one in ran)
+        wanted = [0] * (len(lines) - 1) + [self.options.get("status", 0)]
+        found = [one.status for one in ran]
+        if found != wanted:
+            raise self.error(f"exit status {found}, but {wanted} was expected:\n{output}")
+        if not re.search(self.options["expect"], output, re.MULTILINE):
+            raise self.error(f"nothing in the output matches {self.options['expect']!r}:\n{output}")
+
+    def shown(self, one):
+        output = one.output.rstrip("\n").split("\n") if one.output.strip() else []
+        head, tail = self.options.get("show", [len(output), 0])
+        if len(output) > head + tail + 1:
+            left = len(output) - head - tail
+            output[head : len(output) - tail] = [f"⋮ {left} more lines"]
+        return "\n".join([f"$ {one.line}", *output])
+
+
+class NotRun(SphinxDirective):
+    required_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+
+    def run(self):
+        text = "\n".join(f"$ {line}" for line in commands("\n".join(self.content)))
+        block = nodes.literal_block(text, text, language="console", classes=["run"])
+        block["ran"] = True
+        self.env.not_run.setdefault(self.env.docname, []).append(text)
+        note = nodes.paragraph("", f"not run here: {self.arguments[0]}", classes=["run-note"])
+        return [nodes.container("", block, note, classes=["run-block", "not-run"])]
+
+
+def commands(text):
+    """The shell lines of a body: continuation lines joined, documented commands filled in."""
+    for lesson in lessons():
+        text = text.replace(f"{{{lesson.name}}}", lesson.run)
+    return [line for line in re.sub(r"\\\n\s*", "", text).split("\n") if line.strip()]
+
+
+def cache_folder():
+    return Path(os.environ["PAGES_RUNS"])
+
+
+def check_blocks(app, doctree):
+    for block in doctree.findall(nodes.literal_block):
+        if block.get("language") in SHELLS and not block.get("ran"):
+            logger.warning(
+                "a shell block that nobody ran: use the directive run, or not-run: %s",
+                block.astext()[:80], location=block,
+            )  # fmt: skip
+    for literal in doctree.findall(nodes.literal):
+        text = " ".join(literal.astext().split())
+        if COMMAND.match(text) and "code" not in literal["classes"]:
+            app.env.inline.setdefault(app.env.docname, []).append(text)
+
+
+def check_all(app, env):
+    run = " ".join(line for lines in env.commands.values() for line in lines)
+    run += " ".join(lesson.run for lesson in lessons())
+    run += " ".join(text for texts in env.not_run.values() for text in texts)
+    for docname, texts in env.inline.items():
+        for text in texts:
+            if text not in run:
+                message = "``%s`` is no part of a command that a page runs"
+                logger.warning(message, text, location=docname)
+    number, ceiling = sum(map(len, env.not_run.values())), app.config.not_run_ceiling
+    logger.info("%d shell blocks are not run; the ceiling is %d", number, ceiling)
+    if number > ceiling:
+        logger.warning("%d blocks are marked not-run: no more than %d may be", number, ceiling)
+
+
+def start(app):
+    for name in ("commands", "not_run", "inline"):
+        if not hasattr(app.env, name):
+            setattr(app.env, name, {})
+
+
+def purge(app, env, docname):
+    for kept in (env.commands, env.not_run, env.inline):
+        kept.pop(docname, None)
+
+
+def merge(app, env, docnames, other):
+    for name in ("commands", "not_run", "inline"):
+        theirs = getattr(other, name)
+        getattr(env, name).update({key: theirs[key] for key in docnames if key in theirs})
+
+
+def setup(app):
+    app.add_config_value("not_run_ceiling", 0, "", types=[int])
+    app.add_directive("run", Run)
+    app.add_directive("not-run", NotRun)
+    app.connect("builder-inited", start)
+    app.connect("env-purge-doc", purge)
+    app.connect("env-merge-info", merge)
+    app.connect("doctree-read", check_blocks)
+    app.connect("env-check-consistency", check_all)
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

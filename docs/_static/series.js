@@ -1,0 +1,32 @@
+// The switch between unified and side by side. Without this script the diffs are unified.
+document.addEventListener("DOMContentLoaded", () => {
+  const root = document.documentElement;
+  const views = { unified: "unified", split: "side by side" };
+  const buttons = [];
+  const choose = (view) => {
+    root.dataset.diff = view;
+    localStorage.setItem("diff", view);
+    buttons.forEach((b) => b.setAttribute("aria-pressed", b.dataset.view === view));
+  };
+  for (const head of document.querySelectorAll(".lesson-diff:not(.whole) .diff-head")) {
+    const group = document.createElement("div");
+    group.className = "diff-views";
+    group.role = "group";
+    group.ariaLabel = "How to show the differences";
+    for (const [view, label] of Object.entries(views)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset.view = view;
+      button.textContent = label;
+      button.addEventListener("click", () => {
+        const before = head.getBoundingClientRect().top;
+        choose(view);
+        window.scrollBy(0, head.getBoundingClientRect().top - before);
+      });
+      buttons.push(button);
+      group.append(button);
+    }
+    head.append(group);
+  }
+  choose(localStorage.getItem("diff") === "split" ? "split" : "unified");
+});

@@ -1,0 +1,87 @@
+"""How the site is built: `make docs`, which is  sphinx-build -W docs docs/_build/html."""
+
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+from tools.pages import notebook  # noqa: E402
+
+project = "Distributed PyTorch, step by step"
+author = "the authors of this tutorial"
+copyright = "the authors; BSD 3-Clause"
+html_title = project
+language = "en"
+extensions = [
+    "sphinx_gallery.gen_gallery",
+    "sphinx_copybutton",
+    "docs._ext.lesson_diff",
+    "docs._ext.run",
+    "docs._ext.strip",
+]
+exclude_patterns = ["_build", "pages", "theory", "symptoms"]
+nitpicky = True
+default_role = "code"
+
+# What has run is kept here, each command under a hash of all that it depends on.
+os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
+not_run_ceiling = 6
+
+# docs/pages/NAME.py becomes docs/series/NAME.rst, its code cells executed.
+sphinx_gallery_conf = {
+    "examples_dirs": "pages",
+    "gallery_dirs": "series",
+    "filename_pattern": r"/\w+\.py$",
+    "copyfile_regex": r".*\.rst",
+    "image_scrapers": ("docs._ext.pictures",),
+    "capture_repr": (),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "write_computation_times": False,
+    "min_reported_time": 10_000,
+    "show_signature": False,
+    "remove_config_comments": True,
+}
+
+html_theme = "furo"
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["series.css"]
+html_js_files = ["series.js"]
+html_extra_path = ["_build/extra"]
+html_show_sourcelink = False
+html_copy_source = False
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+copybutton_exclude = ".linenos, .gp, .go, del, .twin"
+
+
+def copy_scripts():
+    """The scripts as files of the site, for the links above the diffs."""
+    target = DOCS / "_build" / "extra" / "scripts"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for file in ROOT.glob("*.py"):
+        shutil.copy(file, target)
+
+
+def setup(app):
+    """sphinx-gallery's checksum of a page knows the page alone: forget it when anything else that
+    the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
+    files = [*ROOT.glob("*.py"), ROOT / "lessons.toml", DOCS / "lab.py", *DOCS.glob("_ext/*.py")]
+    files += [*DOCS.glob("theory/*.py"), *DOCS.glob("symptoms/*.py")]
+    facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
+    mark = DOCS / "_build" / "facts"
+    if not mark.exists() or mark.read_text() != facts:
+        for checksum in (DOCS / "series").glob("*.md5"):
+            checksum.unlink()
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(facts)
+    copy_scripts()
+    notebook.setup(app)

@@ -1,0 +1,56 @@
+"""What the code cells of the pages use: run a command, read its log, draw a picture."""
+
+import os
+import re
+import subprocess
+
+import matplotlib.pyplot as plt
+
+INK = "#010203"  # stands for the colour of the text around a picture, see docs/_ext/pictures.py
+COLORS = ("#3b82c4", "#d9730d", "#2a9d6f", "#a463c9")  # 3:1 or more on white and on black
+
+
+def run(*lines):
+    """Run shell lines, one after the other, and return all that they printed.
+
+    While the site is built a line runs once, in a copy of the scripts; in a notebook, here.
+    """
+    if "PAGES_RUNS" in os.environ:
+        from pathlib import Path
+
+        from tools.pages import shell
+
+        ran = shell.run(list(lines), 120, Path(os.environ["PAGES_RUNS"]))
+        if ran[-1].status:
+            raise RuntimeError(f"status {ran[-1].status}: {ran[-1].line}\n{ran[-1].output}")
+        return "".join(one.output for one in ran)
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = [subprocess.run(line, shell=True, text=True, check=True, **both) for line in lines]
+    return "".join(one.stdout for one in ran)
+
+
+def epochs(log):
+    """Of each epoch's line in a log: `(epoch, loss, samples, samples per second)`."""
+    pattern = r"Epoch +(\d+) \| loss ([\d.]+) over (\d+) samples \| ([\d,]+) samples/s"
+    return [
+        (int(epoch), float(loss), int(samples), int(speed.replace(",", "")))
+        for epoch, loss, samples, speed in re.findall(pattern, log)
+    ]
+
+
+def picture(alt, width=7.2, height=2.9, rows=1, columns=1, **options):
+    """A figure and its axes. `alt` says in words what it shows, for those who cannot see it."""
+    style = {
+        "axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "lines.linewidth": 2,
+        "axes.prop_cycle": plt.cycler(color=COLORS), "legend.frameon": False,
+    }  # fmt: skip
+    if "PAGES_RUNS" in os.environ:
+        style |= dict.fromkeys(
+            ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+             "ytick.color"), INK,
+        )  # fmt: skip
+    plt.rcParams.update(style)
+    options = {"figsize": (width, height), "layout": "constrained", **options}
+    figure, axes = plt.subplots(rows, columns, **options)
+    figure.set_label(alt)
+    return figure, axes

@@ -1,0 +1,7 @@
+"""What the pages are made of besides prose: commands really run, notebooks, confirmed edits.
+
+    shell.py     shell lines run in a copy of the scripts, and what they printed
+    notebook.py  a page as a notebook that runs wherever it lies
+    confirm.py   which text of an edit its prose was written for
+    site.py      the finished site checked: links, anchors, weight, nothing from another host
+"""

@@ -1,0 +1,43 @@
+"""Write beside the prose of an edit the fingerprint of the lines that it explains."""
+
+import re
+from pathlib import Path
+
+from tools import series
+
+from .shell import ROOT
+
+PAGES = ROOT / "docs" / "pages"
+DIFF = re.compile(
+    r"(?m)^(?P<head>(?P<comment>#? *)\.\. lesson-diff:: *(?P<lesson>\w+)\n"
+    r"(?P=comment) +:edit: *(?P<edit>[\w-]+)\n)(?:(?P=comment) +:confirmed:.*\n)?"
+)
+
+
+def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = PAGES) -> list[str]:
+    """Confirm the prose of one edit, of a lesson's, or of all; returns what has changed.
+
+    Raises SeriesError for names that do not exist, or that no page shows.
+    """
+    lessons, seen, changed = series.load(), False, []
+    if lesson:
+        _ = lessons[lesson].edit(edit) if edit else lessons[lesson]
+
+    def confirmed(found):
+        nonlocal seen
+        if lesson not in (None, found["lesson"]) or edit not in (None, found["edit"]):
+            return found[0]
+        seen = True
+        fingerprint = lessons[found["lesson"]].edit(found["edit"]).fingerprint
+        text = f"{found['head']}{found['comment']}   :confirmed: {fingerprint}\n"
+        if text != found[0]:
+            changed.append(f"{found['lesson']} {found['edit']}: {fingerprint}")
+        return text
+
+    for page in sorted([*folder.glob("*.py"), *folder.glob("*.rst")]):
+        old = page.read_text(encoding="utf-8")
+        if (text := DIFF.sub(confirmed, old)) != old:
+            page.write_text(text, encoding="utf-8")
+    if not seen:
+        raise series.SeriesError(f"no page in {folder} shows {lesson or 'anything'} {edit or ''}")
+    return changed

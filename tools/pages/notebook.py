@@ -1,0 +1,142 @@
+"""A page as a notebook that runs wherever it lies: it brings the scripts along.
+
+Commands become cells that run them, diffs become fenced blocks. The first cell writes the scripts
+that the page uses into a folder of their own, unless they are there already.
+"""
+
+import re
+import textwrap
+
+import nbformat.v4 as new
+
+from tools import series
+
+from . import shell
+
+FIRST = '''\
+# The scripts of this page, put into a folder of their own. What is there already is left alone.
+import os
+import sys
+from pathlib import Path
+
+files = {files}
+folder = Path("distributed-pytorch").resolve()
+if Path.cwd() != folder and Path.cwd().name != folder.name:
+    folder.mkdir(exist_ok=True)
+    os.chdir(folder)
+for name, text in files.items():
+    if not Path(name).exists():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
+'''
+DIRECTIVE = re.compile(
+    r"^\.\. ([\w-]+):: *(.*)\n((?:[ \t]+:.*\n)*)((?:[ \t]*\n|[ \t]+.*\n?)*)", re.MULTILINE
+)
+
+
+def make(blocks):
+    """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
+    lessons, cells, used = series.load(), [], set()
+    for label, text in blocks:
+        if label == "code":
+            used |= {shell.ROOT / "docs" / "lab.py"} if "lab" in text else set()
+            used |= set(shell.dependencies(re.findall(r'"([^"\n]+)"', text)))
+            cells.append(new.new_code_cell(text.strip()))
+        else:
+            for cell, files in _text_cells(text, lessons):
+                cells.append(cell)
+                used |= set(files)
+    files = {_place(file): file.read_text(encoding="utf-8") for file in sorted(used)}
+    entries = "".join(f"    {name!r}: {_quoted(text)},\n" for name, text in files.items())
+    first = new.new_code_cell(FIRST.replace("{files}", "{\n" + entries + "}"))
+    first.metadata = {"jupyter": {"source_hidden": True}}
+    notebook = new.new_notebook(cells=[cells[0], first, *cells[1:]])
+    notebook.metadata["kernelspec"] = {
+        "name": "python3", "display_name": "Python 3", "language": "python"
+    }  # fmt: skip
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
+    return notebook
+
+
+def _place(file):
+    return file.name if file.name == "lab.py" else str(file.relative_to(shell.ROOT))
+
+
+def _quoted(text):
+    return "r'''" + text + "'''" if "'''" not in text and not text.endswith("\\") else repr(text)
+
+
+def _text_cells(text, lessons):
+    """The cells of a text block, each with the files that it needs."""
+    prose, end = "", 0
+    text = text.rstrip() + "\n"
+    for found in DIRECTIVE.finditer(text):
+        prose += text[end : found.start()]
+        end = found.end()
+        name, argument, options, body = found.groups()
+        body = textwrap.dedent(body).strip()
+        options = dict(re.findall(r":([\w-]+): *(.*)", options))
+        if name == "run":
+            if prose.strip():
+                yield _markdown(prose), []
+            prose = ""
+            lines = _commands(body, lessons)
+            magic = "%%bash" + " --no-raise-error" * (options.get("status", "0") != "0")
+            yield new.new_code_cell("\n".join([magic, *lines])), shell.dependencies(lines)
+        elif name == "lesson-diff":
+            edit = lessons[argument].edit(options["edit"])
+            prose += f"\n```diff\n{_diff(edit)}\n```\n\n{body}\n"
+        elif name == "not-run":
+            lines = "\n".join(_commands(body, lessons))
+            prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {argument}.*\n"
+        elif name == "lesson-script":
+            prose += f"\n```python\n{lessons[argument].source.text}\n```\n"
+        elif name in ("note", "tip", "warning", "admonition"):
+            quoted = "\n".join(f"> {line}" for line in f"{argument}\n{body}".strip().split("\n"))
+            prose += f"\n{quoted}\n"
+    prose += text[end:]
+    if prose.strip():
+        yield _markdown(prose), []
+
+
+def _commands(body, lessons):
+    for lesson in lessons:
+        body = body.replace(f"{{{lesson.name}}}", lesson.run)
+    return [line for line in body.split("\n") if line.strip()]
+
+
+def _diff(edit):
+    rows, lines, gap = edit.rows, [], False
+    changed = [row.changed for row in rows]
+    for i, row in enumerate(rows):
+        if any(changed[max(0, i - series.CONTEXT) : i + series.CONTEXT + 1]):
+            if gap or not lines:
+                lines.append(f"@@ {row.scope} @@")
+            lines.append((row.sign + row.text).rstrip())
+            gap = False
+        else:
+            gap = True
+    return "\n".join(lines)
+
+
+def _markdown(text):
+    """rST as far as the pages use it: headings, literals, links, roles, definition lists."""
+    fences = re.split(r"(```.*?```)", text, flags=re.DOTALL)
+    for i in range(0, len(fences), 2):
+        part = fences[i]
+        for mark, level in (("=", "#"), ("-", "##"), ("~", "###")):
+            part = re.sub(rf"(?m)^(\S.*)\n{re.escape(mark)}{{3,}}$", rf"{level} \1", part)
+        part = re.sub(r":(?:doc|ref|term|index):`([^`<]+?)(?: *<[^`>]+>)?`", r"*\1*", part)
+        part = re.sub(r":math:`(.+?)`", r"$\1$", part)
+        part = re.sub(r"`([^`<]+?)\s*<([^`>]+)>`__?", r"[\1](\2)", part)
+        fences[i] = re.sub(r"``(.+?)``", r"`\1`", part, flags=re.DOTALL)
+    return new.new_markdown_cell("".join(fences).strip())
+
+
+def setup(app):
+    """Let sphinx-gallery, which has no hook for it, offer this notebook for download."""
+    from sphinx_gallery import gen_rst
+
+    gen_rst.jupyter_notebook = lambda blocks, *_: make([(b[0], b[1]) for b in blocks])

@@ -1,0 +1,178 @@
+"""Shell lines run in a copy of the scripts, and what they printed.
+
+    for ran in shell.run(["python multigpu.py 5 1"], cache=folder):
+        print(ran.line, ran.status, ran.seconds, ran.output)
+
+The lines of one call run one after the other in one new folder that holds copies of the scripts,
+as if a reader had just cloned the repository; what they leave there is deleted. Their output is
+kept in `cache` under a hash of the lines and of every file they depend on.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/theory", "docs/symptoms", "tools/series"]
+OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NPROC", "OMP_NUM_THREADS", "PYTHONPATH", "MPLBACKEND")
+COLUMNS = 100  # of the terminal that the commands see
+
+
+class ShellError(Exception):
+    """A line that did not end as expected, with all that it printed."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A line that has run. `output` is stdout and stderr as they came."""
+
+    line: str
+    output: str
+    status: int
+    seconds: float
+
+
+def run(lines: list[str], timeout: float = 60, cache: Path | None = None) -> list[Ran]:
+    """Run the lines by bash until one fails. Raises ShellError after `timeout` seconds a line."""
+    kept = cache / f"{_key(lines)}.json" if cache else None
+    if kept and kept.exists():
+        return [Ran(**fields) for fields in json.loads(kept.read_text())]
+    ran = []
+    with tempfile.TemporaryDirectory(prefix="pages-") as folder:
+        _copy_scripts(Path(folder))
+        for line in lines:
+            ran.append(_run(line, folder, timeout))
+            if ran[-1].status:
+                break
+    if kept:
+        cache.mkdir(parents=True, exist_ok=True)
+        fresh = cache / f".{kept.name}.{uuid.uuid4().hex}"
+        fresh.write_text(json.dumps([asdict(one) for one in ran], indent=1))
+        os.replace(fresh, kept)
+    return ran
+
+
+def dependencies(lines: list[str]) -> list[Path]:
+    """The project's files whose text may change what the lines print."""
+    found, waiting = set(), _named(" ".join(lines))
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _imported(file) if file.suffix == ".py" else []
+    return sorted(found)
+
+
+def _key(lines):
+    facts = [*lines, sys.version]
+    for package in ("torch", "numpy"):
+        try:
+            facts.append(version(package))
+        except PackageNotFoundError:
+            facts.append("none")
+    files = [*dependencies(lines), Path(__file__)]
+    facts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+
+
+def _named(text):
+    """The files that a line names; and all that tools/series reads, where it runs that."""
+    words = re.findall(r"[\w./-]+", text)
+    named = [ROOT / word for word in words if (ROOT / word).is_file()]
+    for module in re.findall(r"-m +([\w.]+)", text):
+        path = ROOT / module.replace(".", "/")
+        named += [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else []
+        named += sorted(path.glob("*.py"))
+        if module == "tools.series":
+            named += [ROOT / "lessons.toml", *sorted(ROOT.glob("*.py"))]
+    return named
+
+
+def _imported(file):
+    modules = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    places = [folder / module.replace(".", "/") for module in modules for folder in
+              (file.parent, ROOT)]  # fmt: skip
+    return [place.with_suffix(".py") for place in places if place.with_suffix(".py").is_file()]
+
+
+def _copy_scripts(folder):
+    for pattern in COPIED:
+        for path in ROOT.glob(pattern):
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(path, target)
+
+
+def _run(line, folder, timeout):
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="pages-") as temporary:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=folder,
+            env=_environment(temporary) | {"PAGES_RUN": mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill(mark)
+            output, _ = process.communicate()
+            raise ShellError(f"still running after {timeout:.0f} s: {line}\n{output}") from None
+        finally:
+            _kill(mark)
+        seconds = time.monotonic() - start
+    return Ran(line, _without_places(output, folder), process.returncode, round(seconds, 1))
+
+
+def _environment(temporary):
+    """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
+    inherited = {name: value for name, value in os.environ.items() if name not in OURS}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return inherited | {"PATH": path, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
+
+
+def _kill(mark):
+    """SIGKILL for all that the line has started, whatever session it has moved to."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("PAGES_RUN") == mark:
+                process.send_signal(signal.SIGKILL)
+        except psutil.Error:  # ended meanwhile, or not ours to look at
+            continue
+
+
+def _without_places(output, folder):
+    """Where the run and the packages happened to lie says nothing to a reader."""
+    for place in {folder, os.path.realpath(folder)}:
+        output = output.replace(f"{place}/", "").replace(place, ".")
+    output = re.sub(re.escape(sys.prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
+    output = re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
+    return output.replace(f"{sys.prefix}/bin/", "")
