@@ -23,8 +23,10 @@ extensions = [
     "docs._ext.lesson_diff",
     "docs._ext.run",
     "docs._ext.strip",
+    "docs._ext.table",
+    "docs._ext.plain",
 ]
-exclude_patterns = ["_build", "pages", "theory", "symptoms"]
+exclude_patterns = ["_build", "pages", "labs", "theory", "symptoms"]
 nitpicky = True
 default_role = "code"
 
@@ -38,7 +40,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "series",
     "filename_pattern": r"/\w+\.py$",
     "copyfile_regex": r".*\.rst",
-    "image_scrapers": ("docs._ext.pictures",),
+    "image_scrapers": ("docs._ext.pictures.scrape",),
     "capture_repr": (),
     "abort_on_example_error": True,
     "download_all_examples": False,
@@ -69,13 +71,16 @@ def copy_scripts():
     target.mkdir(parents=True)
     for file in ROOT.glob("*.py"):
         shutil.copy(file, target)
+    without = shutil.ignore_patterns("__pycache__")
+    for name in ("labs", "theory", "symptoms"):
+        shutil.copytree(DOCS / name, target / "docs" / name, ignore=without)
 
 
 def setup(app):
     """sphinx-gallery's checksum of a page knows the page alone: forget it when anything else that
     the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
     files = [*ROOT.glob("*.py"), ROOT / "lessons.toml", DOCS / "lab.py", *DOCS.glob("_ext/*.py")]
-    files += [*DOCS.glob("theory/*.py"), *DOCS.glob("symptoms/*.py")]
+    files += [file for name in ("labs", "theory", "symptoms") for file in DOCS.glob(f"{name}/*.py")]
     facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
     mark = DOCS / "_build" / "facts"
     if not mark.exists() or mark.read_text() != facts:

@@ -27,6 +27,8 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from tools import series
+from tools.pages.lessons import load
+from tools.pages.shell import ROOT
 
 from .code import changed_words, highlight, to_html
 
@@ -35,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @cache
 def lessons():
-    return series.load()
+    return load()
 
 
 class lesson_code(nodes.General, nodes.Element):
@@ -187,7 +189,8 @@ def anchor(lesson, number):
 
 
 def file_link(lesson):
-    return f"../scripts/{lesson.file}"  # html_extra_path puts them there
+    path = (lesson.root / lesson.file).relative_to(ROOT)
+    return f"../scripts/{path.as_posix()}"  # html_extra_path puts them there
 
 
 def check_complete(app, env):

@@ -36,10 +36,6 @@ def scrape(block, block_vars, gallery_conf):
     return "".join(rst)
 
 
-def _get_sg_image_scraper():  # the name that sphinx-gallery asks a module for
-    return scrape
-
-
 def _inline(svg, prefix, alt, ink):
     svg = svg[svg.index("<svg") :].replace(ink, "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

@@ -22,8 +22,10 @@ and of those there may be no more than `not_run_ceiling` of conf.py. Inline, ``p
 like must be part of a command that some page runs.
 """
 
+import contextlib
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,10 +35,12 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from tools.pages import shell
+from tools.pages.directives import commands, find, prose
 
 from .lesson_diff import lessons
 
 logger = logging.getLogger(__name__)
+AT_ONCE = 3  # commands; each is two processes or so, half of the time waiting
 SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
 COMMAND = re.compile(r"(?:[A-Z_]+=\S* +)*(?:python|torchrun|make|pip|srun|sbatch|mpirun|kill) +\S")
 
@@ -51,17 +55,21 @@ class Run(SphinxDirective):
     has_content = True
 
     def run(self):
-        lines = commands("\n".join(self.content))
+        lines = commands("\n".join(self.content), lessons())
         if not lines or "expect" not in self.options:
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
         for file in shell.dependencies(lines):
             self.env.note_dependency(str(file))
         self.env.commands.setdefault(self.env.docname, []).extend(lines)
+        limit = self.options.get("timeout", 60)
         try:
-            ran = shell.run(lines, self.options.get("timeout", 60), cache_folder())
+            ran = shell.run(
+                lines, limit, cache_folder(), lambda ran: not wrong(lines, ran, self.options)
+            )
         except shell.ShellError as error:
             raise self.error(str(error)) from None
-        self.check(lines, ran)
+        if problem := wrong(lines, ran, self.options):
+            raise self.error(problem)
         block = nodes.literal_block(language="console", classes=["run"])
         block["ran"] = True
         block += nodes.Text("\n".join(self.shown(one) for one in ran))
@@ -71,15 +79,6 @@ class Run(SphinxDirective):
         note = nodes.paragraph(classes=["run-note"])
         note += nodes.Text(f"{status}, {times} s" if times else status)
         return [nodes.container("", block, note, classes=["run-block"])]
-
-    def check(self, lines, ran):
-        output = "\n".join(one.output for one in ran)
-        wanted = [0] * (len(lines) - 1) + [self.options.get("status", 0)]
-        found = [one.status for one in ran]
-        if found != wanted:
-            raise self.error(f"exit status {found}, but {wanted} was expected:\n{output}")
-        if not re.search(self.options["expect"], output, re.MULTILINE):
-            raise self.error(f"nothing in the output matches {self.options['expect']!r}:\n{output}")
 
     def shown(self, one):
         output = one.output.rstrip("\n").split("\n") if one.output.strip() else []
@@ -96,7 +95,7 @@ class NotRun(SphinxDirective):
     has_content = True
 
     def run(self):
-        text = "\n".join(f"$ {line}" for line in commands("\n".join(self.content)))
+        text = "\n".join(f"$ {line}" for line in commands("\n".join(self.content), lessons()))
         block = nodes.literal_block(text, text, language="console", classes=["run"])
         block["ran"] = True
         self.env.not_run.setdefault(self.env.docname, []).append(text)
@@ -104,11 +103,16 @@ class NotRun(SphinxDirective):
         return [nodes.container("", block, note, classes=["run-block", "not-run"])]
 
 
-def commands(text):
-    """The shell lines of a body: continuation lines joined, documented commands filled in."""
-    for lesson in lessons():
-        text = text.replace(f"{{{lesson.name}}}", lesson.run)
-    return [line for line in re.sub(r"\\\n\s*", "", text).split("\n") if line.strip()]
+def wrong(lines, ran, options):
+    """In what a run is not as its directive says; None if in nothing."""
+    output = "\n".join(one.output for one in ran)
+    wanted = [0] * (len(lines) - 1) + [int(options.get("status", 0))]
+    found = [one.status for one in ran]
+    if found != wanted:
+        return f"exit status {found}, but {wanted} was expected:\n{output}"
+    if not re.search(options["expect"], output, re.MULTILINE):
+        return f"nothing in the output matches {options['expect']!r}:\n{output}"
+    return None
 
 
 def cache_folder():
@@ -129,18 +133,53 @@ def check_blocks(app, doctree):
 
 
 def check_all(app, env):
-    run = " ".join(line for lines in env.commands.values() for line in lines)
-    run += " ".join(lesson.run for lesson in lessons())
-    run += " ".join(text for texts in env.not_run.values() for text in texts)
+    known = [line for lines in env.commands.values() for line in lines]
+    known += [lesson.run for lesson in lessons()]
+    known += [text for texts in env.not_run.values() for text in texts]
     for docname, texts in env.inline.items():
         for text in texts:
-            if text not in run:
+            whole_words = re.compile(rf"(?<![\w./-]){re.escape(text)}(?![\w./-])")
+            if not any(map(whole_words.search, known)):
                 message = "``%s`` is no part of a command that a page runs"
                 logger.warning(message, text, location=docname)
     number, ceiling = sum(map(len, env.not_run.values())), app.config.not_run_ceiling
     logger.info("%d shell blocks are not run; the ceiling is %d", number, ceiling)
     if number > ceiling:
         logger.warning("%d blocks are marked not-run: no more than %d may be", number, ceiling)
+
+
+def run_ahead(app):
+    """Run the commands of all pages before anything asks for their output, a few at a time.
+
+    One alone waits for half of its time, for processes to start and to meet. A failure is none
+    here: the directive runs the command again and reports it.
+    """
+    bodies = {}
+    for page in Path(app.srcdir).glob("pages/*"):
+        if page.suffix in (".py", ".rst"):
+            text = page.read_text(encoding="utf-8")
+            for found in find(prose(text) if page.suffix == ".py" else text):
+                if found.name == "run":
+                    lines = tuple(commands(found.body, lessons()))
+                    bodies[lines] = found.options
+
+    def one(lines, options):
+        def right(ran):
+            return not wrong(lines, ran, options)
+
+        with contextlib.suppress(shell.ShellError, KeyError, ValueError):
+            limit = float(options.get("timeout", 60))
+            shell.run(list(lines), limit, cache_folder(), right)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(one, bodies, bodies.values()))
+
+
+def forget(app, exception):
+    """After a build with warnings the next one reads every page again: sphinx would read only those
+    that have changed, say nothing about the others, and succeed."""
+    if app._warncount:
+        (app.doctreedir / "environment.pickle").unlink(missing_ok=True)
 
 
 def start(app):
@@ -165,8 +204,10 @@ def setup(app):
     app.add_directive("run", Run)
     app.add_directive("not-run", NotRun)
     app.connect("builder-inited", start)
+    app.connect("builder-inited", run_ahead, priority=100)  # sphinx-gallery comes at 500
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-read", check_blocks)
     app.connect("env-check-consistency", check_all)
+    app.connect("build-finished", forget)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tools import series
 
+from .lessons import load
 from .shell import ROOT
 
 PAGES = ROOT / "docs" / "pages"
@@ -19,7 +20,7 @@ def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = P
 
     Raises SeriesError for names that do not exist, or that no page shows.
     """
-    lessons, seen, changed = series.load(), False, []
+    lessons, seen, changed = load(), False, []
     if lesson:
         _ = lessons[lesson].edit(edit) if edit else lessons[lesson]
 

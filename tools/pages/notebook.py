@@ -5,13 +5,13 @@ that the page uses into a folder of their own, unless they are there already.
 """
 
 import re
-import textwrap
 
 import nbformat.v4 as new
 
 from tools import series
 
-from . import shell
+from . import directives, shell
+from .lessons import load
 
 FIRST = '''\
 # The scripts of this page, put into a folder of their own. What is there already is left alone.
@@ -30,14 +30,10 @@ for name, text in files.items():
         Path(name).write_text(text)
 os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
 '''
-DIRECTIVE = re.compile(
-    r"^\.\. ([\w-]+):: *(.*)\n((?:[ \t]+:.*\n)*)((?:[ \t]*\n|[ \t]+.*\n?)*)", re.MULTILINE
-)
-
 
 def make(blocks):
     """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
-    lessons, cells, used = series.load(), [], set()
+    lessons, cells, used = load(), [], set()
     for label, text in blocks:
         if label == "code":
             used |= {shell.ROOT / "docs" / "lab.py"} if "lab" in text else set()
@@ -70,41 +66,32 @@ def _quoted(text):
 
 def _text_cells(text, lessons):
     """The cells of a text block, each with the files that it needs."""
-    prose, end = "", 0
     text = text.rstrip() + "\n"
-    for found in DIRECTIVE.finditer(text):
-        prose += text[end : found.start()]
-        end = found.end()
-        name, argument, options, body = found.groups()
-        body = textwrap.dedent(body).strip()
-        options = dict(re.findall(r":([\w-]+): *(.*)", options))
-        if name == "run":
+    prose, end = "", 0
+    for found in directives.find(text):
+        prose += text[end : found.start]
+        end = found.end
+        if found.name == "run":
             if prose.strip():
                 yield _markdown(prose), []
             prose = ""
-            lines = _commands(body, lessons)
-            magic = "%%bash" + " --no-raise-error" * (options.get("status", "0") != "0")
+            lines = directives.commands(found.body, lessons)
+            magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
             yield new.new_code_cell("\n".join([magic, *lines])), shell.dependencies(lines)
-        elif name == "lesson-diff":
-            edit = lessons[argument].edit(options["edit"])
-            prose += f"\n```diff\n{_diff(edit)}\n```\n\n{body}\n"
-        elif name == "not-run":
-            lines = "\n".join(_commands(body, lessons))
-            prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {argument}.*\n"
-        elif name == "lesson-script":
-            prose += f"\n```python\n{lessons[argument].source.text}\n```\n"
-        elif name in ("note", "tip", "warning", "admonition"):
-            quoted = "\n".join(f"> {line}" for line in f"{argument}\n{body}".strip().split("\n"))
-            prose += f"\n{quoted}\n"
+        elif found.name == "lesson-diff":
+            edit = lessons[found.argument].edit(found.options["edit"])
+            prose += f"\n```diff\n{_diff(edit)}\n```\n\n{found.body}\n\n"
+        elif found.name == "not-run":
+            lines = "\n".join(directives.commands(found.body, lessons))
+            prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {found.argument}.*\n\n"
+        elif found.name == "lesson-script":
+            prose += f"\n```python\n{lessons[found.argument].source.text}\n```\n\n"
+        elif found.name in ("note", "tip", "warning"):
+            quoted = "\n".join(f"> {line}" for line in found.body.split("\n"))
+            prose += f"\n{quoted}\n\n"
     prose += text[end:]
     if prose.strip():
         yield _markdown(prose), []
-
-
-def _commands(body, lessons):
-    for lesson in lessons:
-        body = body.replace(f"{{{lesson.name}}}", lesson.run)
-    return [line for line in body.split("\n") if line.strip()]
 
 
 def _diff(edit):

@@ -9,12 +9,13 @@ kept in `cache` under a hash of the lines and of every file they depend on.
 """
 
 import ast
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,8 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/theory", "docs/symptoms", "tools/series"]
+COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
+          "tools/series"]  # fmt: skip
 OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NPROC", "OMP_NUM_THREADS", "PYTHONPATH", "MPLBACKEND")
 COLUMNS = 100  # of the terminal that the commands see
 
@@ -46,8 +48,18 @@ class Ran:
     seconds: float
 
 
-def run(lines: list[str], timeout: float = 60, cache: Path | None = None) -> list[Ran]:
-    """Run the lines by bash until one fails. Raises ShellError after `timeout` seconds a line."""
+def succeeded(ran: list[Ran]) -> bool:
+    """Whether no line has failed."""
+    return not ran[-1].status
+
+
+def run(
+    lines: list[str], timeout: float = 60, cache: Path | None = None, keep=succeeded
+) -> list[Ran]:
+    """Run the lines by bash until one fails. Raises ShellError after `timeout` seconds a line.
+
+    What `keep` says no to is not cached: what went wrong by chance is tried again.
+    """
     kept = cache / f"{_key(lines)}.json" if cache else None
     if kept and kept.exists():
         return [Ran(**fields) for fields in json.loads(kept.read_text())]
@@ -58,7 +70,7 @@ def run(lines: list[str], timeout: float = 60, cache: Path | None = None) -> lis
             ran.append(_run(line, folder, timeout))
             if ran[-1].status:
                 break
-    if kept:
+    if kept and keep(ran):
         cache.mkdir(parents=True, exist_ok=True)
         fresh = cache / f".{kept.name}.{uuid.uuid4().hex}"
         fresh.write_text(json.dumps([asdict(one) for one in ran], indent=1))
@@ -92,7 +104,7 @@ def _key(lines):
 def _named(text):
     """The files that a line names; and all that tools/series reads, where it runs that."""
     words = re.findall(r"[\w./-]+", text)
-    named = [ROOT / word for word in words if (ROOT / word).is_file()]
+    named = [ROOT / word for word in words if word[0] != "/" and (ROOT / word).is_file()]
     for module in re.findall(r"-m +([\w.]+)", text):
         path = ROOT / module.replace(".", "/")
         named += [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else []
@@ -103,15 +115,20 @@ def _named(text):
 
 
 def _imported(file):
-    modules = set()
+    """The project's files that a file imports, wherever in it, packages on the way included."""
+    found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        folders, names = [file.parent, ROOT], []
         if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    places = [folder / module.replace(".", "/") for module in modules for folder in
-              (file.parent, ROOT)]  # fmt: skip
-    return [place.with_suffix(".py") for place in places if place.with_suffix(".py").is_file()]
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            folders = [file.parents[node.level - 1]] if node.level else folders
+            names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
+        for folder, parts in itertools.product(folders, [name.split(".") for name in names]):
+            for end in range(1, len(parts) + 1):
+                place = folder.joinpath(*parts[:end])
+                found |= {place.with_suffix(".py"), place / "__init__.py"}
+    return [path for path in found if path.is_file()]
 
 
 def _copy_scripts(folder):
@@ -144,12 +161,13 @@ def _run(line, folder, timeout):
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             _kill(mark)
-            output, _ = process.communicate()
+            output, _ = process.communicate(timeout=60)
             raise ShellError(f"still running after {timeout:.0f} s: {line}\n{output}") from None
         finally:
             _kill(mark)
         seconds = time.monotonic() - start
-    return Ran(line, _without_places(output, folder), process.returncode, round(seconds, 1))
+    output = _without_places(output.replace(temporary, "/tmp"), folder)
+    return Ran(line, output, process.returncode, round(seconds, 1))
 
 
 def _environment(temporary):
@@ -161,12 +179,21 @@ def _environment(temporary):
 
 def _kill(mark):
     """SIGKILL for all that the line has started, whatever session it has moved to."""
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("PAGES_RUN") == mark:
-                process.send_signal(signal.SIGKILL)
-        except psutil.Error:  # ended meanwhile, or not ours to look at
-            continue
+    for _ in range(10):  # again, for what they started while we looked
+        found = [process for process in psutil.process_iter() if _is_marked(process, mark)]
+        if not found:
+            break
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=5)
+
+
+def _is_marked(process, mark):
+    try:
+        return process.environ().get("PAGES_RUN") == mark
+    except psutil.Error:  # ended meanwhile, or not ours to look at
+        return False
 
 
 def _without_places(output, folder):

@@ -1,0 +1,24 @@
+"""How far apart are checkpoints? The largest difference from the first one.
+
+    python docs/labs/distance.py single.pt one.pt two.pt
+"""
+
+import sys
+
+import torch
+
+
+def tensors(file):
+    checkpoint = torch.load(file)
+    momenta = checkpoint["optimizer"]["state"]
+    return (torch.cat([w.flatten() for w in checkpoint["model"].values()]),
+            torch.cat([momenta[k]["momentum_buffer"].flatten()
+                       for k in sorted(momenta)]))
+
+
+first, *others = sys.argv[1:]
+for file in others:
+    weights, momenta = (
+        (a - b).abs().max().item()
+        for a, b in zip(tensors(first), tensors(file), strict=True))
+    print(f"{file} from {first}: weights {weights:.1e}, momenta {momenta:.1e}")

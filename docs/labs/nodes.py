@@ -1,0 +1,104 @@
+"""Play two machines on this one: an agent for each, in folders of their own.
+
+    python docs/labs/nodes.py multinode.py 20 10
+    python docs/labs/nodes.py --lose multinode.py 40 10
+
+--lose kills node1 in the middle, agent and workers, and its disk goes with it;
+then an empty machine takes its place, with the same command. Every line is
+marked with the seconds since the start and the node it comes from. Linux only:
+it finds the processes of a node in /proc.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser(usage=__doc__)
+parser.add_argument("--lose", action="store_true")
+parser.add_argument("--after", type=int, default=15, help="epochs")
+parser.add_argument("script")
+parser.add_argument("args", nargs=argparse.REMAINDER)
+options = parser.parse_args()
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally
+start = time.monotonic()
+with socket.create_server(("", 0)) as probe:
+    port = probe.getsockname()[1]
+COMMAND = [
+    "torchrun", "--nnodes=2", "--nproc_per_node=2", "--max-restarts=3",
+    "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
+    str(Path(options.script).resolve()), *options.args,
+]
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+print("$", *COMMAND[:-1 - len(options.args)], options.script, *options.args)
+reached = threading.Event()
+
+
+def say(name, text):
+    sys.stdout.write(f"{time.monotonic() - start:5.1f} s  {name} | {text}\n")
+    sys.stdout.flush()
+
+
+class Node:
+    def __init__(self, name):
+        self.name = name
+        Path(name).mkdir(exist_ok=True)
+        self.agent = subprocess.Popen(
+            COMMAND, cwd=name, env=ENVIRONMENT | {"NODE": name},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.agent.stdout:
+            if line.startswith(("Epoch", "Resuming", "rank", "multinode")):
+                say(self.name, line.rstrip())
+            if line.startswith(f"Epoch {options.after} | loss"):
+                reached.set()
+
+    def pull_the_plug(self):
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes()
+                if f"NODE={self.name}\0".encode() in environment:
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:  # ended meanwhile, or not ours
+                continue
+        self.agent.wait()
+        self.reader.join()
+        shutil.rmtree(self.name)
+
+
+def wait_for_port():
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("localhost", port)) == 0:
+                return
+        time.sleep(0.1)
+
+
+nodes = {"node0": Node("node0")}
+wait_for_port()  # node0 is the one that --rdzv-endpoint names
+nodes["node1"] = Node("node1")
+try:
+    if options.lose:
+        reached.wait(100)
+        nodes["node1"].pull_the_plug()
+        say("node1", "--- lost, with its disk; an empty one takes its place")
+        nodes["node1"] = Node("node1")
+    statuses = [node.agent.wait() for node in nodes.values()]
+finally:
+    for node in nodes.values():
+        if node.agent.poll() is None:
+            node.pull_the_plug()
+        node.reader.join()
+sys.exit(max(statuses))

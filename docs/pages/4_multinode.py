@@ -1,0 +1,200 @@
+# %% [markdown]
+"""
+Multi-node
+==========
+"""
+
+# %% [markdown]
+# **You will be able to** run one training on several machines that share nothing but a network, and
+# to lose one of them with its disk.
+#
+# **You need** the script of :doc:`3_fault_tolerance`, and the same folder of scripts on every
+# :term:`node`.
+#
+# The command is the same on every node, with the name of one of them in place of ``node1``:
+#
+# .. not-run:: node1 is a machine of yours; below the same runs as two agents on one machine
+#
+#    {multinode}
+#
+# ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
+# says where they meet: the :term:`agent` on that node opens a :term:`store` at that port, and the
+# agents agree there who is who. This is the :term:`rendezvous`. The rest you know.
+
+# %% [markdown]
+# Two nodes on one machine
+# ------------------------
+#
+# ``nodes.py`` plays two machines: two agents, each in a folder of its own, which share nothing but a
+# port. It marks every line with the seconds and the node that it comes from. First, who is who:
+#
+# .. run::
+#    :expect: node1 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
+#
+#    python docs/labs/nodes.py docs/labs/hello.py | sort -k 5
+#
+# Four processes, :term:`rank` 0 to 3. The :term:`local rank` counts anew on every node: it says
+# which GPU a process takes. Which node comes first is decided at the rendezvous and may differ from
+# run to run, also from restart to restart of one run.
+#
+# Now the training. Only rank 0 prints the loss, over all four:
+#
+# .. run::
+#    :expect: node1 \| Epoch 20 \| checkpoint saved
+#    :show: 5 4
+#
+#    python docs/labs/nodes.py multinode.py 20 10
+#    ls node0 node1
+#
+# Two edits to the script make this safe.
+
+# %% [markdown]
+# Saving on every node
+# --------------------
+#
+# .. lesson-diff:: multinode
+#    :edit: save-on-every-node
+#    :confirmed: c91e0efd905f
+#
+#    On one machine one file was enough. Here it lies on the disk of one node, and is gone with it.
+#    So one process of every node saves: the one with :term:`local rank` 0. All hold the same model
+#    and optimizer, so the files are the same. If the nodes do share a folder it is the same file
+#    written twice, and since it is written aside and renamed, it is whole at every moment.
+#
+#    The loss is still printed by ``rank`` 0, of which there is one in all.
+
+# %% [markdown]
+# With ``rank`` in place of ``local_rank`` only one of the folders gets a checkpoint:
+#
+# .. run::
+#    :expect: node1:$
+#    :show: 1 8
+#
+#    sed 's/if self.local_rank != 0/if self.rank != 0/' multinode.py > broken.py
+#    python docs/labs/nodes.py broken.py 2 1
+#    ls node0 node1
+
+# %% [markdown]
+# Resuming from the newest checkpoint
+# -----------------------------------
+#
+# .. lesson-diff:: multinode
+#    :edit: resume-from-the-newest
+#    :confirmed: bdec87d43c7d
+#
+#    After a restart the nodes may hold different files. One was killed between writing and renaming;
+#    one comes back with an empty disk; one has a file from last week. Were each to go on from its
+#    own, they would train different epochs, and hang at the first collective that the others have
+#    left behind.
+#
+#    ``all_gather_object`` collects the counts of epochs from all ranks, in the order of the ranks, so
+#    that every rank holds the same list and finds the same maximum in it. The first rank that has
+#    it sends its checkpoint to all others. ``broadcast_object_list`` wants a list, because it puts
+#    what it receives in the place of what was there.
+#
+#    DDP's own broadcast would not do: it sends from rank 0, who may be the one with the empty disk,
+#    and sends the weights only, neither momentum nor epoch.
+
+# %% [markdown]
+# Two nodes train 20 epochs. Then one of them loses its file, and both go on to 30, first with a
+# script that lacks these lines:
+#
+# .. run::
+#    :expect: node0 \| Epoch +1 \|
+#    :status: 124
+#    :timeout: 100
+#
+#    sed '/^        epochs = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
+#    python docs/labs/nodes.py multinode.py 20 10 | tail -n 3
+#    cp node1/multinode.pt node1/broken.pt
+#    timeout 30 python docs/labs/nodes.py broken.py 30 10
+#
+# Everybody takes what there is: ``node0`` begins with epoch 1 and a new model, ``node1`` with epoch 21
+# and a trained one. Their gradients are averaged all the same, and what is printed is the mean of two
+# losses that have nothing to do with each other. When ``node1`` has reached epoch 30 it waits at the
+# barrier, ``node0`` waits for gradients, and that is how it stays (``timeout`` ends it). With the lines
+# in place:
+#
+# .. run::
+#    :expect: Resuming after epoch 20
+#    :show: 8 3
+#    :timeout: 100
+#
+#    python docs/labs/nodes.py multinode.py 20 10 | tail -n 3
+#    rm node0/multinode.pt
+#    python docs/labs/nodes.py multinode.py 30 10
+
+# %% [markdown]
+# Losing a node
+# -------------
+#
+# The hard case: in the middle of the training ``node1`` goes, its agent, its workers and its disk. An
+# empty machine takes its place and starts the same command. Nobody touches ``node0``:
+#
+# .. run::
+#    :expect: Resuming after epoch 10
+#    :show: 30 4
+#    :timeout: 150
+#
+#    python docs/labs/nodes.py --lose multinode.py 40 10
+#    ls node0 node1
+#
+# The processes on ``node0`` notice at once, since their connections break. Its agent waits for a
+# second node to come to the rendezvous. When it has, all start again, the new node asks who holds
+# the newest checkpoint, and gets it over the network.
+
+# %%
+import re
+
+import lab
+
+log = lab.run("python docs/labs/nodes.py --lose multinode.py 40 10", "ls node0 node1")
+ran = [(float(t), int(e)) for t, e in re.findall(r"([\d.]+) s  node\d \| Epoch +(\d+) \| loss", log)]
+lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
+back = min(time for time, _ in ran if time > lost)
+
+figure, axes = lab.picture(
+    f"Epochs over time. After {lost:.0f} s a node is lost; {back - lost:.0f} s later training goes on."
+)
+axes.plot(*zip(*ran, strict=True), ".", markersize=5)
+axes.axvspan(lost, back, color=lab.COLORS[1], alpha=0.15)
+axes.annotate(f"one node gone: {back - lost:.0f} s", ((lost + back) / 2, 30), ha="center")
+axes.set(xlabel="seconds since the start", ylabel="epoch")
+
+# %% [markdown]
+# What the others do not survive is the loss of the node that ``--rdzv-endpoint`` names. It holds the
+# store through which all agree, and all other agents end when it goes. Start the command again on
+# all nodes, or have a scheduler do it: the checkpoints are there.
+
+# %% [markdown]
+# What could go wrong
+# -------------------
+#
+# **Nothing happens at all.** Each agent waits for the others, without a word, for ten minutes: a
+# name that does not resolve to the right address, a port that a firewall closes, a node on which
+# nobody has started the command. On every node, ``getent hosts node1`` must print the same address,
+# and not one that begins with ``127.``.
+#
+# **Each node trains by itself.** With ``--standalone``, which suits one machine, every node is a
+# whole of its own: two trainings, two times rank 0, no error. The loss does not show it, since each
+# counts all 2,048 samples. ``hello.py`` does: ``WORLD_SIZE`` is 2 where it should be 4.
+#
+# **A file that cannot be read.** If a node's own checkpoint is damaged the script refuses to start,
+# even if others have a good one: a disk that returns half a file wants to be looked at.
+#
+# .. run::
+#    :expect: is damaged, or no checkpoint at all
+#    :status: 1
+#    :show: 0 2
+#
+#    mkdir -p node0
+#    echo "half of a file" > node0/multinode.pt
+#    python docs/labs/nodes.py multinode.py 2 1 | head -n 2
+#
+# :doc:`symptoms` lists these and more by the text of their error.
+
+# %% [markdown]
+# The whole script
+# ----------------
+#
+# .. lesson-script:: multinode

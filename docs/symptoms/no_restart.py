@@ -1,0 +1,23 @@
+"""torchrun restarts no worker, unless it is told how often it may."""
+
+import os
+import signal
+import sys
+
+
+def launch():
+    from torch.distributed.run import main  # what the command torchrun calls
+
+    words = ["--standalone", "--nproc_per_node=1", sys.argv[0]]
+    if sys.argv[1:] == ["mended"]:
+        words.insert(2, "--max-restarts=3")
+    print("torchrun", *words, flush=True)
+    main(words)
+
+
+if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+    launch()
+elif os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":  # a worker, first time
+    os.kill(os.getpid(), signal.SIGKILL)
+else:
+    print("the worker runs again")

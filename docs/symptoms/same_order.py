@@ -1,0 +1,20 @@
+"""DistributedSampler shuffles, but without set_epoch always in the same way."""
+
+import two
+from torch.utils.data import DataLoader, DistributedSampler
+
+DATA = range(100)
+
+
+def main(rank):
+    sampler = DistributedSampler(DATA)  # shuffle=True is its default
+    loader = DataLoader(DATA, batch_size=6, sampler=sampler)
+    for epoch in range(3):
+        if two.MENDED:
+            sampler.set_epoch(epoch)
+        first = next(iter(loader)).tolist()
+        two.say(rank, f"epoch {epoch} begins with samples {first}")
+
+
+if __name__ == "__main__":
+    two.run(main)

@@ -1,0 +1,28 @@
+"""A layer has parameters that the loss does not depend on."""
+
+import torch
+import two
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 4)
+        if not two.MENDED:
+            self.old_head = torch.nn.Linear(4, 1)  # nobody calls it any more
+        self.head = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def main(rank):
+    model = DDP(Model())
+    for step in range(2):
+        model(torch.rand(8, 4)).sum().backward()
+        two.say(rank, f"step {step} done")
+
+
+if __name__ == "__main__":
+    two.run(main)

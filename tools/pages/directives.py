@@ -1,0 +1,45 @@
+"""The directives in a page's text, found without Sphinx."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tools.series import Series
+
+_DIRECTIVE = re.compile(
+    r"^\.\. ([\w-]+):: *(.*)\n((?:[ \t]+:.*\n)*)((?:[ \t]*\n|[ \t]+.*\n?)*)", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Directive:
+    """`.. name:: argument`, its options and its body; `start` and `end` are places in the text."""
+
+    name: str
+    argument: str
+    options: dict[str, str]
+    body: str
+    start: int
+    end: int
+
+
+def find(text: str) -> Iterator[Directive]:
+    """The directives of a text that stand at its left margin."""
+    for found in _DIRECTIVE.finditer(text):
+        name, argument, options, body = found.groups()
+        options = dict(re.findall(r":([\w-]+): *(.*)", options))
+        body = textwrap.dedent(body).strip()
+        yield Directive(name, argument.strip(), options, body, found.start(), found.end())
+
+
+def prose(page: str) -> str:
+    """The text of a page in the percent format: what stands in its comments, at the margin."""
+    return "\n".join(re.sub("^# ?", "", line) for line in page.split("\n"))
+
+
+def commands(body: str, lessons: Series) -> list[str]:
+    """The shell lines of a body: continued lines joined, `{multigpu}` and the like filled in."""
+    for lesson in lessons:
+        body = body.replace(f"{{{lesson.name}}}", lesson.run)
+    return [line for line in re.sub(r"\\\n\s*", "", body).split("\n") if line.strip()]
