@@ -47,8 +47,8 @@ SYMPTOMS = {
         "^the worker runs again$",
     ),
     "padded_validation": Symptom(
-        r"4 processes: validation loss 4\.250 over 12 samples$",
-        r"4 processes: validation loss 5\.000 over 9 samples$",
+        r"world size 4: validation loss 4\.250 over 12 samples$",
+        r"world size 4: validation loss 5\.000 over 9 samples$",
         status=0,
     ),
     "random_split": Symptom(

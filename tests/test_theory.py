@@ -61,10 +61,10 @@ def check_lines(process, *patterns):
         assert re.fullmatch(pattern, line), line
 
 
-STEP = r"Step {}: weights differ by 0 between ranks, by 0 from DDP, by \de-\d\d from one process"
+STEP = r"Step {}: weights differ by 0 between ranks, by 0 from DDP, by \de[-+]\d\d from one process"
 PROOF = (
     r"Drawn from different seeds: 0\.[1-9]\d\d between ranks",
-    STEP.format(0).replace(r"\de-\d\d", r"0e\+00"),
+    STEP.format(0).replace(r"\de[-+]\d\d", r"0e\+00"),
     *(STEP.format(step) for step in (1, 2, 3)),
     r"Shares of 16 and 16: mean of means (0\.\d{4}), mean \1",
     r"Shares of 4 and 28: mean of means (0\.\d{4}), mean (?!\1)0\.\d{4}",

@@ -18,7 +18,7 @@ def main(rank):
     dist.all_reduce(totals)
     loss, samples = totals.tolist()
     if rank == 0:
-        two.say(rank, f"{world_size} processes: validation loss "
+        two.say(rank, f"world size {world_size}: validation loss "
                       f"{loss / samples:.3f} over {samples:.0f} samples")
 
 

@@ -75,7 +75,7 @@ def worker(rank, port, results):
     store = dist.TCPStore("localhost", port)
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=WORLD_SIZE,
-        timeout=datetime.timedelta(seconds=20))  # for who waits in vain
+        timeout=datetime.timedelta(seconds=60))  # for who waits in vain
     try:
         main(rank, *results)
         dist.barrier()  # until all are done; a rank that crashed never comes
