@@ -20,7 +20,7 @@ def run(*lines):
 
         from tools.pages import shell
 
-        ran = shell.run(list(lines), 120, Path(os.environ["PAGES_RUNS"]))
+        ran = shell.run(list(lines), 600, Path(os.environ["PAGES_RUNS"]))
         if ran[-1].status:
             raise RuntimeError(f"status {ran[-1].status}: {ran[-1].line}\n{ran[-1].output}")
         return "".join(one.output for one in ran)

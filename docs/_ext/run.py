@@ -12,7 +12,7 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :expect:   a regular expression that the output must contain; required
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
-    :timeout:  seconds for each line, 60 by default
+    :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
 A shell block that came about in any other way is an error, unless it is the body of
 
@@ -40,6 +40,7 @@ from tools.pages.directives import commands, find, prose
 from .lesson_diff import lessons
 
 logger = logging.getLogger(__name__)
+LIMIT = 300
 AT_ONCE = 3  # commands; each is two processes or so, half of the time waiting
 SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
 COMMAND = re.compile(r"(?:[A-Z_]+=\S* +)*(?:python|torchrun|make|pip|srun|sbatch|mpirun|kill) +\S")
@@ -61,7 +62,7 @@ class Run(SphinxDirective):
         for file in shell.dependencies(lines):
             self.env.note_dependency(str(file))
         self.env.commands.setdefault(self.env.docname, []).extend(lines)
-        limit = self.options.get("timeout", 60)
+        limit = self.options.get("timeout", LIMIT)
         try:
             ran = shell.run(
                 lines, limit, cache_folder(), lambda ran: not wrong(lines, ran, self.options)
@@ -168,7 +169,7 @@ def run_ahead(app):
             return not wrong(lines, ran, options)
 
         with contextlib.suppress(shell.ShellError, KeyError, ValueError):
-            limit = float(options.get("timeout", 60))
+            limit = float(options.get("timeout", LIMIT))
             shell.run(list(lines), limit, cache_folder(), right)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

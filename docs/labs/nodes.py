@@ -3,6 +3,7 @@
     python docs/labs/nodes.py multinode.py 20 10
     python docs/labs/nodes.py --lose multinode.py 40 10
 
+--patience 10 ends everything, with status 124, when nothing more is printed.
 --lose kills node1 in the middle, agent and workers, and its disk goes with it;
 then an empty machine takes its place, with the same command. Every line is
 marked with the seconds since the start and the node it comes from. Linux only:
@@ -22,6 +23,7 @@ from pathlib import Path
 
 parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("--lose", action="store_true")
+parser.add_argument("--patience", type=float, help="seconds without a line")
 parser.add_argument("--after", type=int, default=15, help="epochs")
 parser.add_argument("script")
 parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -41,9 +43,12 @@ ENVIRONMENT = os.environ | {
 }
 print("$", *COMMAND[:-1 - len(options.args)], options.script, *options.args)
 reached = threading.Event()
+last_line = None
 
 
 def say(name, text):
+    global last_line
+    last_line = time.monotonic()
     sys.stdout.write(f"{time.monotonic() - start:5.1f} s  {name} | {text}\n")
     sys.stdout.flush()
 
@@ -95,7 +100,13 @@ try:
         nodes["node1"].pull_the_plug()
         say("node1", "--- lost, with its disk; an empty one takes its place")
         nodes["node1"] = Node("node1")
-    statuses = [node.agent.wait() for node in nodes.values()]
+    while any(node.agent.poll() is None for node in nodes.values()):
+        time.sleep(0.1)
+        waited = time.monotonic() - last_line if last_line else 0
+        if options.patience and waited > options.patience:
+            print(f"nothing for {options.patience:.0f} s: ended")
+            sys.exit(124)
+    statuses = [node.agent.returncode for node in nodes.values()]
 finally:
     for node in nodes.values():
         if node.agent.poll() is None:

@@ -143,7 +143,6 @@ What is DDP
 #
 # .. run::
 #    :expect: All four leave the same gradients
-#    :timeout: 120
 #    :show: 7 0
 #
 #    python docs/theory/timeline.py --json events.jsonl

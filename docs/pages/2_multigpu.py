@@ -53,9 +53,9 @@ Multi-GPU with DDP
 #    :status: 124
 #
 #    sed 's/    mp.spawn(.*/    worker(0, world_size, args)/' multigpu.py > broken.py
-#    timeout 8 python broken.py
+#    timeout 15 python broken.py
 #
-# (``timeout`` ends it after eight seconds, with status 124.) Remember the look of this: **a process
+# (``timeout`` ends it after fifteen seconds, with status 124.) Remember the look of this: **a process
 # that is missing does not raise an error, it makes the others wait.**
 
 # %% [markdown]

@@ -52,7 +52,6 @@ Fault tolerance
 # .. run::
 #    :expect: Resuming after epoch 20
 #    :show: 26 5
-#    :timeout: 120
 #
 #    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
 #    mv multigpu_torchrun.pt killed.pt

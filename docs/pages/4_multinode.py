@@ -102,23 +102,21 @@ Multi-node
 # .. run::
 #    :expect: node0 \| Epoch +1 \|
 #    :status: 124
-#    :timeout: 100
 #
 #    sed '/^        epochs = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
 #    python docs/labs/nodes.py multinode.py 20 10 | tail -n 3
 #    cp node1/multinode.pt node1/broken.pt
-#    timeout 30 python docs/labs/nodes.py broken.py 30 10
+#    python docs/labs/nodes.py --patience 10 broken.py 30 10
 #
 # Everybody takes what there is: ``node0`` begins with epoch 1 and a new model, ``node1`` with epoch 21
 # and a trained one. Their gradients are averaged all the same, and what is printed is the mean of two
 # losses that have nothing to do with each other. When ``node1`` has reached epoch 30 it waits at the
-# barrier, ``node0`` waits for gradients, and that is how it stays (``timeout`` ends it). With the lines
+# barrier, ``node0`` waits for gradients, and that is how it stays (``--patience`` ends it). With the lines
 # in place:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
 #    :show: 8 3
-#    :timeout: 100
 #
 #    python docs/labs/nodes.py multinode.py 20 10 | tail -n 3
 #    rm node0/multinode.pt
@@ -134,7 +132,6 @@ Multi-node
 # .. run::
 #    :expect: Resuming after epoch 10
 #    :show: 30 4
-#    :timeout: 150
 #
 #    python docs/labs/nodes.py --lose multinode.py 40 10
 #    ls node0 node1

@@ -33,7 +33,6 @@ Batch size and learning rate
 # .. run::
 #    :expect: ^four.pt .* weights [\d.]+e-0[789]
 #    :show: 0 7
-#    :timeout: 90
 #
 #    python single_gpu.py 20 20 --batch_size 64 --checkpoint_path single.pt | tail -n 1
 #    NPROC=1 python multigpu.py 20 20 --batch_size 64 --checkpoint_path one.pt | tail -n 1

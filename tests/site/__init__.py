@@ -1,0 +1,22 @@
+"""Tests of the finished site in docs/_build/html: `make docs`, then `pytest -m site`."""
+
+from pathlib import Path
+
+from tests.processes import ROOT
+
+SITE = ROOT / "docs" / "_build" / "html"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def pages(containing: str = "") -> list[str]:
+    """The pages of the site, in order, whose HTML has a text; [] if it is not built."""
+    return [
+        path.relative_to(SITE).as_posix()
+        for path in sorted(SITE.rglob("*.html"))
+        if containing in path.read_text(encoding="utf-8")
+    ]
+
+
+def built(names: list) -> list:
+    """What to parametrize a test with: one name that says so, where there is no site."""
+    return names or [Path("not built: run make docs")]

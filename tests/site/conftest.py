@@ -1,0 +1,89 @@
+"""The built site, served on a port of its own, and a browser to look at it."""
+
+import contextlib
+import http.server
+import shutil
+import threading
+from functools import partial
+
+import pytest
+
+from tests.site import CHROMIUM, SITE
+
+PATIENCE = 120_000  # milliseconds for whatever the browser does; a bound on hangs
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def host():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: make docs installs it"
+    )
+    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if not path:
+        pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} (apt install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=PATIENCE
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def window(browser, host):
+    """Opens a page of the site in a window of its own; fails the test for what goes wrong in it."""
+    with contextlib.ExitStack() as stack:
+        trouble = []
+
+        def open_window(name, width=1440, theme="light"):
+            context = browser.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=theme, base_url=host,
+                permissions=["clipboard-read", "clipboard-write"],
+            )  # fmt: skip
+            stack.callback(context.close)
+            context.set_default_timeout(PATIENCE)
+            page = context.new_page()
+            watch(page, host, trouble)
+            page.goto(name, wait_until="networkidle")
+            return page
+
+        yield open_window
+    assert not trouble, "\n".join(trouble)
+
+
+def watch(page, host, trouble):
+    """Write down what a page complains of, does not get, or asks of another host."""
+
+    def asked(request):
+        if not request.url.startswith((host, "data:", "blob:")):
+            trouble.append(f"asks another host: {request.url}")
+
+    def said(message):
+        if message.type in ("error", "warning"):
+            trouble.append(f"{page.url}: console {message.type}: {message.text}")
+
+    def answered(response):
+        if response.status >= 400:
+            trouble.append(f"{page.url}: {response.status} for {response.url}")
+
+    page.on("request", asked)
+    page.on("response", answered)
+    page.on("requestfailed", lambda request: trouble.append(f"failed: {request.url}"))
+    page.on("console", said)
+    page.on("pageerror", lambda error: trouble.append(f"{page.url}: {error}"))

@@ -1,0 +1,142 @@
+"""A small site built by the real sphinx with the project's own directives, from a copy of both."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import ROOT
+from tools import series
+
+LIMIT = 300  # seconds for one build; a bound on hangs, not a measure of speed
+
+CONF = """\
+import os, sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
+os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
+project = "A small site"
+extensions = ["docs._ext.lesson_diff", "docs._ext.run"]
+exclude_patterns = ["_build"]
+html_theme = "basic"
+not_run_ceiling = 1
+
+
+def setup(app):
+    app.connect("env-before-read-docs", lambda app, env, names: print("READ", *sorted(names)))
+"""
+INDEX = """\
+Index
+=====
+
+.. toctree::
+   :glob:
+
+   pages/*
+"""
+
+
+class Site:
+    """Two lessons of the series with a page each, in a folder that also holds all it needs."""
+
+    def __init__(self, root: Path, conf: str | None = CONF):
+        self.root, self.docs = root, root / "docs"
+        for folder in ("tools", "docs/_ext"):
+            ignored = shutil.ignore_patterns("__pycache__", "bench")
+            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        for file in ("single_gpu.py", "multigpu.py", "utils.py", "docs/lab.py"):
+            shutil.copy(ROOT / file, root / file)
+        manifest = (ROOT / "lessons.toml").read_text(encoding="utf-8")
+        self.write("lessons.toml", manifest.partition("\n[multigpu_torchrun]")[0] + "\n")
+        self.lesson = series.load(root)["multigpu"]
+        if conf:
+            self.write("docs/conf.py", conf)
+        self.write("docs/index.rst", INDEX)
+        self.page = f"docs/pages/{self.lesson.page}.rst"
+        self.write(self.page, page_of(self.lesson))
+
+    def read(self, file):
+        return (self.root / file).read_text(encoding="utf-8")
+
+    def write(self, file, text):
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def edit(self, file, old, new):
+        """Replace the one place where `file` has `old`."""
+        text = self.read(file)
+        assert text.count(old) == 1, f"{file} has {text.count(old)} of {old!r}"
+        self.write(file, text.replace(old, new))
+
+    def add(self, file, text):
+        self.write(file, self.read(file) + text)
+
+    def copy(self, root):
+        """The same site somewhere else."""
+        shutil.copytree(self.root, root)
+        other = object.__new__(Site)
+        other.__dict__.update(self.__dict__, root=root, docs=root / "docs")
+        return other
+
+    def python(self, *words):
+        """Exit status and output of a Python command in the folder of the site."""
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment.pop("PYTHONPATH", None)
+        ran = subprocess.run(
+            [sys.executable, *words], cwd=self.root, env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
+        )  # fmt: skip
+        return ran.returncode, re.sub(r"\x1b\[[\d;]*m", "", ran.stdout)
+
+    def build(self, builder="dummy", *options, out=None):
+        """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<out>."""
+        target = f"docs/_build/{out or builder}"
+        return self.python("-m", "sphinx", "-W", "-b", builder, *options, "docs", target)
+
+    def built(self, file):
+        return self.read(f"docs/_build/{file}")
+
+    def line_of(self, edit):
+        """An added line of an edit that its script has once, and no other edit."""
+        text = (self.root / self.lesson.file).read_text(encoding="utf-8")
+        lines = [line.text for line in edit.lines if line.sign == "+" and len(line.text) > 20]
+        return next(line for line in lines if text.count(line) == 1)
+
+
+def page_of(lesson):
+    """The page of a lesson: each edit under its title, with a word of prose."""
+    sections = [(edit.title, diff_of(edit)) for edit in lesson.edits]
+    text = f"{lesson.name}\n{'=' * 40}\n\n"
+    return text + "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
+
+
+def diff_of(edit, prose="   Because.\n", confirmed=None):
+    return (
+        f".. lesson-diff:: {edit.lesson.name}\n   :edit: {edit.name}\n"
+        f"   :confirmed: {confirmed or edit.fingerprint}\n\n{prose}\n"
+    )
+
+
+def run_of(*lines, expect=".", **options):
+    """The directive that runs `lines`."""
+    facts = {"expect": expect, **options}
+    head = "".join(f"   :{name}: {value}\n" for name, value in facts.items())
+    return f"\n.. run::\n{head}\n" + "".join(f"   {line}\n" for line in lines)
+
+
+def fails(site, *messages, options=()):
+    """Build a site that is wrong; returns what sphinx said."""
+    status, output = site.build("dummy", *options)
+    assert status == 1, output
+    for message in messages:
+        assert message in output, f"nobody says {message!r}:\n{output}"
+    return output
+
+
+def warnings(output):
+    return sorted(line for line in output.splitlines() if re.search("WARNING|ERROR", line))

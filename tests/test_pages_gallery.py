@@ -1,0 +1,170 @@
+"""Pages as docs/conf.py has them built: code cells, pictures, notebooks."""
+
+import ast
+import re
+import shutil
+
+import pytest
+
+from tests.processes import LESSONS, ROOT
+from tests.sites import Site, page_of, run_of
+
+for needed in ("sphinx_gallery", "furo", "matplotlib", "psutil"):
+    pytest.importorskip(needed, reason=f"no {needed}: make docs installs it")
+nbformat = pytest.importorskip("nbformat", reason="no nbformat: make docs installs it")
+
+from tools.pages import notebook  # noqa: E402
+
+SAYS = "import helper\n\nprint('it says', helper.WORD)\n"
+CODE = """
+# %%
+import lab
+
+log = lab.run("python says.py")
+print("cell:", log.strip())
+figure, axes = lab.picture("A line that rises")
+axes.plot([1, 2])
+"""
+
+
+def gallery_page(rst, code=""):
+    """A page of docs/pages: its title alone in the first block, as gallery wants it."""
+    title, underline, *rest = rst.split("\n")
+    body = "\n".join(f"# {line}".rstrip() for line in rest)
+    head = f'# %% [markdown]\n"""\n{title}\n{underline}\n"""\n# %% [markdown]\n{body}\n'
+    return head + code
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path / "site", conf=None)
+    shutil.rmtree(site.docs)
+    ours = shutil.ignore_patterns("pages", "series", "_build", "__pycache__", "lessons.toml")
+    shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
+    site.write("says.py", SAYS)
+    site.write("helper.py", "WORD = 'one'\n")
+    pages = ["0_intro", site.lesson.page]
+    toctree = "".join(f"   series/{page}\n" for page in pages)
+    site.write("docs/index.rst", f"Index\n=====\n\n.. toctree::\n\n{toctree}")
+    site.write("docs/pages/index.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
+    intro = "Intro\n=====\n\nHere.\n" + run_of("python says.py", expect="it says")
+    site.write("docs/pages/0_intro.py", gallery_page(intro, CODE))
+    site.page = f"docs/pages/{site.lesson.page}.py"
+    script = "\nThe whole script\n----------------\n\n.. lesson-script:: multigpu\n"
+    site.write(site.page, gallery_page(page_of(site.lesson) + script))
+    return site
+
+
+def test_code_cells_follow_the_files_they_use(site):
+    status, output = site.build("html")
+    assert status == 0, output
+    for word in ("one", "two"):
+        if word == "two":  # helper.py is imported by says.py, which the cell and the page run
+            site.write("helper.py", "WORD = 'two'\n")
+            edit = site.lesson.edits[3]
+            line = site.line_of(edit)
+            site.edit("multigpu.py", line, f"{line}  # changed")
+            status, output = site.build("html")
+            assert status == 1 and "python -m tools.pages confirm" in output
+            assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0
+            status, output = site.build("html")
+            assert status == 0, output
+        page = re.sub("<[^>]+>", "", site.built("html/series/0_intro.html"))
+        assert f"cell: it says {word}" in page and f"\nit says {word}" in page
+        page = re.sub("<[^>]+>", "", site.built(f"html/series/{site.lesson.page}.html"))
+        assert ("  # changed" in page) == (word == "two")
+    intro = site.built("html/series/0_intro.html")
+    assert '<svg class="picture" role="img" aria-label="A line that rises"' in intro
+    assert 'aria-current="page">Intro</strong>' in intro
+
+    # What the tool that checks finished sites says of a good one, and of a broken one.
+    status, output = site.python("-m", "tools.pages", "check", "docs/_build/html")
+    assert status == 0 and re.search(r"(?m)^\d+ pages, .*; 0 problems$", output), output
+    (site.docs / "_build/html/series/0_intro.html").unlink()
+    status, output = site.python("-m", "tools.pages", "check", "docs/_build/html")
+    assert status == 1 and "index.html:" in output and "leads to no file of the site" in output
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("A line that rises", "", "a picture without words: make it by lab.picture(alt)"),
+        ('says.py")', 'says.py --nope; exit 3")', "status 3: python says.py --nope; exit 3"),
+    ],
+    ids=["a picture without words", "a command that fails"],
+)
+def test_a_wrong_cell(site, old, new, message):
+    site.edit("docs/pages/0_intro.py", old, new)
+    status, output = site.build("html")
+    assert status != 0 and message in output
+
+
+# Notebooks --------------------------------------------------------------------------------------
+
+EDIT = LESSONS["multigpu"].edits[3]
+TEXT = f"""\
+A section
+---------
+
+Prose with ``literal`` words, `a link <https://pytorch.org/>`__ and :doc:`another page </x>`.
+
+.. lesson-diff:: multigpu
+   :edit: {EDIT.name}
+   :confirmed: 000000000000
+
+   Because of ``this``.
+
+.. run::
+   :expect: loss
+   :show: 3 2
+
+   python utils.py
+   {{multigpu}}
+
+.. run::
+   :expect: usage
+   :status: 2
+
+   python single_gpu.py --nope
+
+.. not-run:: it needs a cluster
+
+   srun python multinode.py
+
+.. note::
+
+   Mind the gap.
+
+The end.
+"""
+
+
+def test_a_page_as_a_notebook():
+    code = 'import lab\nlab.run("python utils.py")'
+    made = notebook.make([("text", "Title\n====="), ("text", TEXT), ("code", code)])
+    nbformat.validate(made)
+    kinds = [cell.cell_type for cell in made.cells]
+    assert kinds == ["markdown", "code", "markdown", "code", "code", "markdown", "code"]
+    title, first, text, run, fails, rest, last = [cell.source for cell in made.cells]
+    assert title == "# Title"
+    assert text.startswith(
+        "## A section\n\nProse with `literal` words, [a link](https://pytorch.org/)"
+    )
+    assert "*another page*" in text and "Because of `this`." in text and "confirmed" not in text
+    diff = re.search(r"```diff\n(.*?)\n```", text, re.DOTALL)[1].split("\n")
+    changed = [line for line in diff if line.startswith(("+", "-"))]
+    assert changed == [(line.sign + line.text).rstrip() for line in EDIT.lines if line.text.strip()]
+    assert run == f"%%bash\npython utils.py\n{LESSONS['multigpu'].run}"
+    assert fails == "%%bash --no-raise-error\npython single_gpu.py --nope"
+    assert "```sh\nsrun python multinode.py\n```" in rest and "it needs a cluster" in rest
+    assert "> Mind the gap." in rest and rest.endswith("The end.")
+    assert last == code
+
+    # It brings what its commands and cells need, and nothing else.
+    (files,) = (
+        ast.literal_eval(node.value) for node in ast.parse(first).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "files"
+    )  # fmt: skip
+    assert set(files) == {"lab.py", "multigpu.py", "single_gpu.py", "utils.py"}
+    for name in files:
+        assert files[name] == (ROOT / ("docs" if name == "lab.py" else "") / name).read_text()

@@ -1,0 +1,195 @@
+"""The parts of the pages' machinery by themselves: code as HTML, and commands that are run."""
+
+import html
+import json
+import random
+import re
+import shutil
+import uuid
+
+import pytest
+
+from tests.processes import LESSONS, ROOT
+
+psutil = pytest.importorskip("psutil", reason="no psutil: make docs installs it")
+pytest.importorskip("pygments", reason="no pygments: make docs installs it")
+
+from docs._ext.code import changed_words, highlight, to_html  # noqa: E402
+from tools.pages import shell  # noqa: E402
+
+SCRIPTS = sorted(
+    path
+    for folder in (".", "docs", "docs/_ext", "tools/pages", "tools/series", "tests")
+    for path in (ROOT / folder).glob("*.py")
+)
+ODD = [
+    "",
+    "\n",
+    "\n\n\nx = 1",
+    'def f():\n    """One\n\n    <b>&amp; "two"</b>\n    """\n    return 0x1F, f"{a!r:>{w}}"\n',
+    "x = '''\n  not ended\n",
+    "\u00fcber = 'Gr\u00fc\u00dfe' \t # \u2192  \n\t\tindented = $?\n",
+]  # fmt: skip
+
+
+# Code as HTML -----------------------------------------------------------------------------------
+
+
+def text_of(line):
+    return html.unescape(re.sub("<[^>]+>", "", line))
+
+
+@pytest.mark.parametrize("source", [p.read_text(encoding="utf-8") for p in SCRIPTS] + ODD)
+def test_highlighting_keeps_every_character(source):
+    lines = source.split("\n")
+    pieces = highlight(source)
+    found = ["".join(text for _, text in line) for line in pieces]
+    assert found[: len(lines)] == lines and not "".join(found[len(lines) :])
+    dice = random.Random(source)
+    for line, expected in zip(pieces, lines, strict=False):
+        assert text_of(to_html(line)) == expected
+        edges = sorted(dice.sample(range(len(expected) + 1), min(4, len(expected) + 1)))
+        marks = list(zip(edges[::2], edges[1::2], strict=False))
+        marked = to_html(line, marks)
+        assert text_of(marked) == expected
+        inside = "".join(expected[a:b] for a, b in marks)
+        assert html.unescape("".join(re.findall("<mark>(.*?)</mark>", marked))) == inside
+
+
+def test_a_docstring_is_coloured_as_one():
+    source = (ROOT / "multigpu.py").read_text(encoding="utf-8")
+    (kind, text), *more = highlight(source)[2]  # the command within the module's docstring
+    assert (kind, text.strip(), more) == ("sd", LESSONS["multigpu"].run, [])
+
+
+def words(lines, spans):
+    return [[line[a:b] for a, b in spans] for line, spans in zip(lines, spans, strict=True)]
+
+
+def test_changed_words_of_lines_that_are_alike():
+    old = ["    sampler = RandomSampler(dataset)", "    return None"]
+    new = ["    rank = 0", "    sampler = DistributedSampler(dataset, seed=0)", "    return True"]
+    removed, added = changed_words(old, new)
+    assert words(old, removed) == [["RandomSampler"], ["None"]]
+    assert words(new, added) == [[], ["DistributedSampler", ", seed=0"], ["True"]]
+
+
+def test_lines_that_are_not_alike_have_no_counterpart():
+    assert changed_words(["x = 1"], ["for epoch in range(10):"]) == ([[]], [[]])
+    assert changed_words([], ["anything"]) == ([], [[]])
+    assert changed_words(["anything"], []) == ([[]], [])
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def names(paths):
+    return {str(path.relative_to(ROOT)) for path in paths}
+
+
+def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import():
+    assert names(shell.dependencies(["python multigpu.py 5 1"])) == {"multigpu.py", "utils.py"}
+    both = names(shell.dependencies(["cp single_gpu.py x.py", "diff x.py multinode.py"]))
+    assert both == {"single_gpu.py", "multinode.py", "utils.py"}
+    assert shell.dependencies(["echo single_gpu", "true"]) == []
+    of_series = names(shell.dependencies(["python -m tools.series tree"]))
+    assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",
+                         "multinode.py", "utils.py"}  # fmt: skip
+
+
+def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(shell, "ROOT", tmp_path)
+    files = {
+        "start.py": "import one\nfrom pkg.deep import thing\n",
+        "one.py": "def late():\n    from two import x\n",
+        "two.py": "import one, os, no_such_module\n",
+        "pkg/__init__.py": "from . import tail\n",
+        "pkg/deep.py": "from .sibling import x\nfrom .. import nothing\n",
+        "pkg/sibling.py": "",
+        "pkg/tail.py": "",
+        "other.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = shell.dependencies(["python start.py"])
+    assert {str(path.relative_to(tmp_path)) for path in found} == set(files) - {"other.py"}
+
+
+def test_lines_run_in_order_in_one_copy_of_the_scripts():
+    before = state_of(ROOT)
+    ran = shell.run([
+        "pwd; echo new > utils.py; cmp single_gpu.py single_gpu.py && ls lessons.toml",
+        "cat utils.py; echo $NPROC:$RANK:${COLUMNS}; touch $TMPDIR/x multigpu.pt",
+        "python -c 'import sys; print(sys.prefix); sys.stderr.write(\"to stderr\\n\")'",
+    ])  # fmt: skip
+    assert [one.status for one in ran] == [0, 0, 0]
+    assert ran[0].output == ".\nlessons.toml\n"
+    assert ran[1].output == f"new\n::{shell.COLUMNS}\n"
+    assert "to stderr" in ran[2].output
+    assert state_of(ROOT) == before
+
+
+def state_of(folder):
+    """Names, sizes and times of what a command might touch."""
+    paths = [*folder.glob("*"), *folder.glob("docs/*"), *folder.glob("tools/series/*")]
+    facts = {path: path.stat() for path in paths if path.is_file()}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in facts.items()}
+
+
+def test_the_variables_of_a_launcher_do_not_reach_a_command(monkeypatch):
+    for name in shell.OURS:
+        monkeypatch.setenv(name, "7")
+    assert shell.run(["env"])[0].output.count("=7\n") == 0
+
+
+def test_the_first_failure_is_the_last_line_that_runs():
+    ran = shell.run(["echo one", "echo two; exit 3", "echo three"])
+    assert [(one.output, one.status) for one in ran] == [("one\n", 0), ("two\n", 3)]
+    assert shell.run(["false | cat"])[0].status == 1
+
+
+def test_a_line_that_does_not_end_is_killed_and_says_what_it_printed():
+    with pytest.raises(shell.ShellError, match="still running after 1 s: echo begun; sleep 3000"):
+        shell.run(["echo begun; sleep 3000"], timeout=1)
+
+
+def test_what_a_line_leaves_behind_is_ended():
+    token = uuid.uuid4().hex
+    child = f"exec -a {token} sleep 3000"
+    lines = [f"(setsid bash -c '{child}' >/dev/null 2>&1 &) ; echo started", "sleep 0.5; echo on"]
+    assert shell.run(lines)[0].output == "started\n"
+    left = [p for p in psutil.process_iter(["cmdline"]) if token in str(p.info["cmdline"])]
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypatch):
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for name in ("lessons.toml", "single_gpu.py", "utils.py"):
+        shutil.copy(ROOT / name, scripts)
+    monkeypatch.setattr(shell, "ROOT", scripts)
+    seen, cache = tmp_path / "seen", tmp_path / "cache"
+    line = f"wc -l single_gpu.py; echo x >> {seen}"
+
+    def times(lines=(line,), **options):
+        ran = shell.run(list(lines), cache=cache, **options)
+        return ran, len(seen.read_text().split())
+
+    first, count = times()
+    assert count == 1
+    assert times() == (first, 1)
+    (scripts / "utils.py").write_text("# single_gpu.py imports it\n")
+    assert times()[1] == 2
+    assert times()[1] == 2
+    assert times([line, "true"])[1] == 3  # another command
+    for _ in range(2):  # what failed, or does not please, is tried again
+        before = len(seen.read_text().split())
+        assert times([line, "false"])[1] == before + 1
+        assert times([line, "echo"], keep=lambda ran: False)[1] == before + 2
+    assert times([line, "exit 3"], keep=lambda ran: ran[-1].status == 3)[1] == 8
+    assert times([line, "exit 3"])[1] == 8
+    assert all(json.loads(path.read_text()) for path in cache.iterdir())
+    assert not [path for path in cache.iterdir() if path.name.startswith(".")]

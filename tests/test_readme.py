@@ -1,0 +1,119 @@
+"""README's commands: each is run as it is printed, or stands below with the reason why not."""
+
+import re
+
+import pytest
+
+from tests.processes import LESSONS, ROOT
+
+pytest.importorskip("psutil", reason="no psutil: make docs installs it")
+
+from tools.pages import shell
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LIMIT = 300  # seconds; a bound on hangs, not a measure of speed
+TRAINED = r"Epoch 50 \| loss 0\.02\d+ over 2048 samples"
+
+RUN = {  # the exit status, and what the output must have
+    "make help": (0, "make docs"),
+    "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^> .*LOCAL_RANK"),
+    "python -m tools.series diff multigpu_torchrun": (0, "resume: Resuming from a checkpoint"),
+    "python -m tools.series lint": (0, ""),
+    "python -m tools.series tree": (0, "multinode"),
+    "NPROC=4 python multigpu.py": (0, f"(?s)4 CPU processes.*{TRAINED}"),
+}
+NOT_RUN = {
+    "make run": "tests/test_bootstrap.py runs it",
+    "make test": "is what runs this test",
+    "make docs": ".ci/run builds the site by it",
+    "make soak": "takes hours, and is run by hand before a claim is made",
+    "make": "stands for any of them",
+    "uv venv && uv pip install --torch-backend=cpu torch": "needs uv and the network",
+    "source .venv/bin/activate": "tests/test_bootstrap.py runs scripts in an activated .venv",
+    "kill -9": "tests/test_resume.py does it, at any moment",
+    "CUDA_VISIBLE_DEVICES=": "tests/test_messages.py sets it",
+    "OMP_NUM_THREADS=1": "is part of the documented commands",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": "is part of the documented commands",
+    "python -m tools.series sync single_gpu": "tests/series/test_series_sync.py runs it",
+    "python -m tools.pages confirm": "tests/test_pages.py runs it",
+    "python multigpu.py 50 10": "tests/test_learning.py runs it, and so does the test below",
+} | {lesson.run: "tests/test_learning.py runs it" for lesson in LESSONS}
+
+COMMAND = re.compile(r"(?:[A-Z_]{3,}=|(?:python3?|torchrun|make|diff|kill|uv|pip|git|source)\b)")
+
+
+def commands(text):
+    """The commands of a text in Markdown; "..." stands for `python -m tools.series`."""
+    found = []
+    parts = re.split(r"(?ms)^```(\w*)\n(.*?)^```$", text)
+    for prose, language, block in zip(
+        parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True
+    ):
+        for code in re.findall(r"`([^`]+)`", prose):
+            words = " ".join(code.split()).replace("... ", "python -m tools.series ")
+            found += [words] if COMMAND.match(words) else []
+        lines = block.splitlines()
+        if language in ("", "console"):
+            lines = [line[2:] for line in lines if line.startswith("$ ")]
+        assert language in ("", "console", "sh"), f"are there commands in a block of {language}?"
+        found += [line.partition("  #")[0].strip() for line in lines if line.strip()]
+    return list(dict.fromkeys(found))
+
+
+def unknown(text):
+    return [command for command in commands(text) if command not in RUN | NOT_RUN]
+
+
+def test_every_command_is_run_or_has_a_reason():
+    assert unknown(README) == []
+    stale = [command for command in RUN | NOT_RUN if command not in commands(README)]
+    assert stale == [], "README no longer has them: drop them here"
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_a_changed_command_is_noticed(command):
+    """As if somebody had added a wrong flag to README, and nothing to this file."""
+    shown = command.removeprefix("python -m tools.series ")
+    pattern = r"\s+".join(map(re.escape, shown.split()))
+    changed, count = re.subn(rf"(?<=[`\s])({pattern})(?=`|\s)", r"\1 --nope", README)
+    assert count and any(one.endswith(" --nope") for one in unknown(changed))
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_does_what_it_is_for(command, monkeypatch):
+    monkeypatch.setattr(shell, "COPIED", [*shell.COPIED, "README.md", "Makefile"])
+    status, pattern = RUN[command]
+    (ran,) = shell.run([command], timeout=LIMIT)
+    assert ran.status == status, ran.output
+    assert re.search(pattern, ran.output), ran.output
+
+
+@pytest.mark.parametrize("command", ["python -m tools.series lint", "NPROC=4 python multigpu.py"])
+def test_a_wrong_flag_fails(command):
+    """What the test above would say of one that stands in both files."""
+    (ran,) = shell.run([f"{command} --nope"], timeout=LIMIT)
+    assert ran.status == 2 and "unrecognized arguments: --nope" in ran.output
+
+
+def test_the_output_shown_is_that_of_a_run():
+    """Line by line, up to the speed; another CPU may round the losses otherwise."""
+    block = re.search(r"(?ms)^```\n\$ (python multigpu\.py 50 10)\n(.*?)^```$", README)
+    (ran,) = shell.run([block[1]], timeout=LIMIT)
+    assert ran.status == 0, ran.output
+    if "No GPU" not in ran.output:
+        pytest.skip("README shows a run without a GPU")
+    lines = iter(ran.output.splitlines())
+    for shown in block[2].splitlines():
+        if shown != "...":
+            assert any(alike(shown, line) for line in lines), (
+                f"no line like {shown!r}\n{ran.output}"
+            )
+
+
+def alike(shown, line):
+    loss = re.compile(r"(?<=loss )[\d.]+")
+    speed = re.compile(r"[\d,]+ samples/s")
+    if speed.sub("", loss.sub("", shown)) != speed.sub("", loss.sub("", line)):
+        return False
+    pairs = zip(loss.findall(shown), loss.findall(line), strict=True)
+    return all(float(a) == pytest.approx(float(b), rel=1e-3) for a, b in pairs)
