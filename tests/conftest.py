@@ -8,6 +8,22 @@ import pytest
 from tests.processes import ROOT
 
 
+OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms", "test_theory")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """What the pages are made of is tested with them: `pytest -m site`, after `make docs`."""
+    if "not site" in config.option.markexpr and collection_path.stem.startswith(OF_THE_SITE):
+        return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem.startswith(OF_THE_SITE):
+            item.add_marker("site")
+
+
 @pytest.fixture
 def note():
     """Keep a figure of a long run: printed, and appended to tools/bench/results/soak.txt."""
