@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
 html_css_files = ["series.css"]
 html_js_files = ["series.js"]
 html_extra_path = ["_build/extra"]

@@ -87,7 +87,7 @@ def test_timeline_writes_what_it_measures(tmp_path):
     counts = {**dict.fromkeys(CHAIN, 16), "average_in_buckets": 4, "DDP": 4}
     check_lines(
         process,
-        "Milliseconds on rank 0, medians of 7 iterations:",
+        "Milliseconds on rank 0, medians of 5 iterations:",
         " +forward +backward +all-reduces +after backward +step",
         *(f"{name}{number * 3} in {count}{number * 2}" for name, count in counts.items()),
         r"All four leave the same gradients, to \de[+-]\d\d",

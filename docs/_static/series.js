@@ -8,7 +8,8 @@ document.addEventListener("DOMContentLoaded", () => {
     localStorage.setItem("diff", view);
     buttons.forEach((b) => b.setAttribute("aria-pressed", b.dataset.view === view));
   };
-  for (const head of document.querySelectorAll(".lesson-diff:not(.whole) .diff-head")) {
+  const heads = document.querySelectorAll(".lesson-diff:not(.whole) .diff-head");
+  for (const head of heads) {
     const group = document.createElement("div");
     group.className = "diff-views";
     group.role = "group";
@@ -28,5 +29,9 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     head.append(group);
   }
-  choose(localStorage.getItem("diff") === "split" ? "split" : "unified");
+  if (heads.length) choose(localStorage.getItem("diff") === "split" ? "split" : "unified");
+
+  // What the theme calls neither of its two sidebars, a screen reader calls both.
+  document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
+  document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
 });

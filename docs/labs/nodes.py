@@ -12,6 +12,7 @@ it finds the processes of a node in /proc.
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +21,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+
+def free_port():
+    """Below those that the system gives away, so that nobody takes it now."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("localhost", port)) != 0:
+                return port
+
 
 parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("--lose", action="store_true")
@@ -31,8 +42,7 @@ options = parser.parse_args()
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally
 start = time.monotonic()
-with socket.create_server(("", 0)) as probe:
-    port = probe.getsockname()[1]
+port = free_port()
 COMMAND = [
     "torchrun", "--nnodes=2", "--nproc_per_node=2", "--max-restarts=3",
     "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
@@ -106,7 +116,9 @@ try:
         if options.patience and waited > options.patience:
             print(f"nothing for {options.patience:.0f} s: ended")
             sys.exit(124)
-    statuses = [node.agent.returncode for node in nodes.values()]
+        if any(node.agent.poll() for node in nodes.values()):
+            break  # one agent has failed: the other would wait for it
+    statuses = [node.agent.poll() or 0 for node in nodes.values()]
 finally:
     for node in nodes.values():
         if node.agent.poll() is None:

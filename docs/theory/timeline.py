@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 SCRIPTS = (average_by_hand, average_with_hooks, average_in_buckets)
 LAYERS, WIDTH, BATCH, BUCKET_MIB = 8, 1024, 64, 8
-ITERATIONS, WARM_UP = 7, 2  # DDP settles its buckets after the first iteration
+ITERATIONS, WARM_UP = 5, 2  # DDP settles its buckets after the first iteration
 now = time.perf_counter  # one clock for all processes of a machine
 
 events = []  # (kind, start, end) in the iteration at hand
