@@ -7,7 +7,6 @@ import pytest
 
 from tests.processes import ROOT
 
-
 OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms", "test_theory")
 
 
