@@ -1,5 +1,6 @@
 """A small site built by the real sphinx with the project's own directives, from a copy of both."""
 
+import itertools
 import os
 import re
 import shutil
@@ -106,6 +107,16 @@ class Site:
         text = (self.root / self.lesson.file).read_text(encoding="utf-8")
         lines = [line.text for line in edit.lines if line.sign == "+" and len(line.text) > 20]
         return next(line for line in lines if text.count(line) == 1)
+
+    def line_beside(self, edit):
+        """An unchanged line that stands next to one of an edit, and is in both scripts once."""
+        sources = (self.lesson.source.text, edit.lesson.parent.source.text)
+        for one, other in itertools.pairwise(edit.rows):
+            text = (other if one.changed else one).text
+            once = len(text) > 20 and all(source.count(text) == 1 for source in sources)
+            if once and one.changed != other.changed:
+                return text
+        raise AssertionError(f"no such line beside {edit.name}")
 
 
 def page_of(lesson):

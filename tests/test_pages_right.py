@@ -68,14 +68,20 @@ def test_what_is_built_follows_the_files(site):
     site.write("draw.py", DRAW + "# changed\n")
     assert built(site) == {"draws"} and drawn(site) != number
 
-    edit = site.lesson.edits[3]
-    line, page = site.line_of(edit), f"html/pages/{site.lesson.page}.html"
-    assert " # changed" not in words(site.built(page))
+    edit, page = site.lesson.edits[3], f"html/pages/{site.lesson.page}.html"
+    assert "# changed" not in words(site.built(page))
+    line = site.line_of(edit)
     site.edit("multigpu.py", line, f"{line}  # changed")
     site.python("-m", "tools.pages", "confirm")
     read = built(site)
     assert site.lesson.page in read and not read & {"says", "draws", "text"}
     assert f"{line}  # changed" in words(site.built(page))
+
+    line = site.line_beside(edit)  # what both scripts share: nothing to confirm
+    for script in ("single_gpu.py", "multigpu.py"):
+        site.edit(script, line, f"{line}  # shared")
+    assert site.lesson.page in built(site)
+    assert f"{line}  # shared" in words(site.built(page))
 
 
 def words(html):

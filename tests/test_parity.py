@@ -1,5 +1,7 @@
 """The same global batch gives the same weights, however many processes share it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -26,17 +28,27 @@ def train(lesson, nproc, folder):
     return torch.load(folder / f"{lesson}.pt")
 
 
+ONE_DEVICE = ("single_gpu", 1)
+OTHERS = [
+    ("multigpu", 1), ("multigpu", 2), ("multigpu", 4), ("multigpu_torchrun", 2), ("multinode", 2)
+]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    return train("single_gpu", 1, tmp_path_factory.mktemp("single") / "run")
+def trained(tmp_path_factory):
+    """The checkpoint of each; two runs at once, because each begins with one process alone."""
+
+    def checkpoint(case):
+        return train(*case, tmp_path_factory.mktemp("parity") / "run")
+
+    with ThreadPoolExecutor(2) as pool:
+        cases = [ONE_DEVICE, *OTHERS]
+        return dict(zip(cases, pool.map(checkpoint, cases), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("lesson", "nproc"),
-    [("multigpu", 1), ("multigpu", 2), ("multigpu", 4), ("multigpu_torchrun", 2), ("multinode", 2)],
-)
-def test_same_weights_as_one_device(lesson, nproc, reference, tmp_path):
-    found = train(lesson, nproc, tmp_path / "run")
+@pytest.mark.parametrize(("lesson", "nproc"), OTHERS)
+def test_same_weights_as_one_device(lesson, nproc, trained):
+    reference, found = trained[ONE_DEVICE], trained[lesson, nproc]
     assert list(found["model"]) == list(reference["model"]) == ["weight", "bias"]
     assert found["epochs_run"] == reference["epochs_run"] == EPOCHS
     for part, bound in (("model", 1e-6), ("optimizer", 1e-5)):
