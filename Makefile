@@ -16,7 +16,7 @@ run: ## Set everything up, then train on every GPU, or on two CPU processes
 
 test: ## Set everything up, then run the tests (minutes)
 	@$(bootstrap) test
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 
 soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of kills
 	@$(bootstrap) test

@@ -32,6 +32,7 @@ PACKAGES = {
 
 def package(name, version, source=""):
     """The files of a package, installed or in a wheel."""
+    name = name.replace("-", "_")  # as file names of packages have it
     info = f"{name}-{version}.dist-info"
     return {
         f"{name}/__init__.py": f"__version__ = {version!r}\n{source}",
@@ -47,7 +48,8 @@ def wheels(tmp_path_factory):
     """A folder with a wheel of every pin, and of one newer torch."""
     folder = tmp_path_factory.mktemp("wheels")
     for name, version in [*PINS.items(), ("torch", "99.0")]:
-        with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(folder / file, "w") as wheel:
             for path, text in package(name, version).items():
                 wheel.writestr(path, text)
     return folder
