@@ -22,6 +22,7 @@ extensions = [
     "sphinx_copybutton",
     "docs._ext.lesson_diff",
     "docs._ext.run",
+    "docs._ext.cells",
     "docs._ext.strip",
     "docs._ext.table",
     "docs._ext.plain",
@@ -61,7 +62,12 @@ html_show_sourcelink = False
 html_copy_source = False
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
-html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "top_of_page_buttons": [],
+    "light_css_variables": {"color-code-background": "#f5f7f9"},
+    "dark_css_variables": {"color-code-background": "#1b1f24"},
+}
 copybutton_exclude = ".linenos, .gp, .go, del, .twin"
 
 

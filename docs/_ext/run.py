@@ -12,6 +12,7 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :expect:   a regular expression that the output must contain; required
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
+    :lines:    how many of the shell lines to show, if the others are for the page's code only
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
 A shell block that came about in any other way is an error, unless it is the body of
@@ -22,6 +23,7 @@ and of those there may be no more than `not_run_ceiling` of conf.py. Inline, ``p
 like must be part of a command that some page runs.
 """
 
+import ast
 import contextlib
 import os
 import re
@@ -51,6 +53,7 @@ class Run(SphinxDirective):
         "expect": directives.unchanged_required,
         "status": int,
         "show": lambda text: [int(word) for word in text.split()],
+        "lines": int,
         "timeout": float,
     }
     has_content = True
@@ -73,6 +76,7 @@ class Run(SphinxDirective):
             raise self.error(problem)
         block = nodes.literal_block(language="console", classes=["run"])
         block["ran"] = True
+        ran = ran[: self.options.get("lines")]
         block += nodes.Text("\n".join(self.shown(one) for one in ran))
         times = " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1)
         status = "run when this page was built"
@@ -87,7 +91,7 @@ class Run(SphinxDirective):
         if len(output) > head + tail + 1:
             left = len(output) - head - tail
             output[head : len(output) - tail] = [f"⋮ {left} more lines"]
-        return "\n".join([f"$ {one.line}", *output])
+        return "\n".join([f"$ {folded(one.line)}", *output])
 
 
 class NotRun(SphinxDirective):
@@ -96,12 +100,23 @@ class NotRun(SphinxDirective):
     has_content = True
 
     def run(self):
-        text = "\n".join(f"$ {line}" for line in commands("\n".join(self.content), lessons()))
+        lines = commands("\n".join(self.content), lessons())
+        text = "\n".join(f"$ {folded(line)}" for line in lines)
         block = nodes.literal_block(text, text, language="console", classes=["run"])
         block["ran"] = True
         self.env.not_run.setdefault(self.env.docname, []).append(text)
         note = nodes.paragraph("", f"not run here: {self.arguments[0]}", classes=["run-note"])
         return [nodes.container("", block, note, classes=["run-block", "not-run"])]
+
+
+def folded(line, width=78):
+    """A shell line, continued by backslashes between its words where it is long."""
+    lines = [""]
+    for word in re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", line):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
 
 
 def wrong(lines, ran, options):
@@ -152,8 +167,8 @@ def check_all(app, env):
 def run_ahead(app):
     """Run the commands of all pages before anything asks for their output, a few at a time.
 
-    One alone waits for half of its time, for processes to start and to meet. A failure is none
-    here: the directive runs the command again and reports it.
+    One alone waits for half of its time, for processes to start and to meet. A failure is only
+    told here: the directive runs the command again, and its failure is an error.
     """
     bodies = {}
     for page in Path(app.srcdir).glob("pages/*"):
@@ -163,17 +178,35 @@ def run_ahead(app):
                 if found.name == "run":
                     lines = tuple(commands(found.body, lessons()))
                     bodies[lines] = found.options
+        if page.suffix == ".py":
+            for lines in _in_cells(text):
+                bodies.setdefault(lines, {"expect": ""})
 
     def one(lines, options):
         def right(ran):
-            return not wrong(lines, ran, options)
+            problem = wrong(lines, ran, options)
+            if problem:
+                logger.info("to be run once more: %s\n%s", "; ".join(lines), problem)
+            return not problem
 
         with contextlib.suppress(shell.ShellError, KeyError, ValueError):
             limit = float(options.get("timeout", LIMIT))
             shell.run(list(lines), limit, cache_folder(), right)
 
+    def length(lines):  # of two agents: the longest
+        return "nodes.py" in " ".join(lines), len(lines)
+
+    longest_first = sorted(bodies, key=length, reverse=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(one, bodies, bodies.values()))
+        list(pool.map(one, longest_first, map(bodies.get, longest_first)))
+
+
+def _in_cells(text):
+    """The lines of each `lab.run("...", ...)` of a page's code."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.run":
+            with contextlib.suppress(ValueError):  # a line made by code: it runs when the cell does
+                yield tuple(ast.literal_eval(argument) for argument in node.args)
 
 
 def forget(app, exception):

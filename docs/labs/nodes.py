@@ -3,6 +3,7 @@
     python docs/labs/nodes.py multinode.py 20 10
     python docs/labs/nodes.py --lose multinode.py 40 10
 
+--nproc_per_node and --max-restarts are torchrun's, 2 and 3 by default.
 --patience 10 ends everything, with status 124, when nothing more is printed.
 --lose kills node1 in the middle, agent and workers, and its disk goes with it;
 then an empty machine takes its place, with the same command. Every line is
@@ -35,6 +36,8 @@ def free_port():
 parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("--lose", action="store_true")
 parser.add_argument("--patience", type=float, help="seconds without a line")
+parser.add_argument("--nproc_per_node", type=int, default=2)
+parser.add_argument("--max-restarts", type=int, default=3)
 parser.add_argument("--after", type=int, default=15, help="epochs")
 parser.add_argument("script")
 parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -44,7 +47,9 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally
 start = time.monotonic()
 port = free_port()
 COMMAND = [
-    "torchrun", "--nnodes=2", "--nproc_per_node=2", "--max-restarts=3",
+    "torchrun", "--nnodes=2",
+    f"--nproc_per_node={options.nproc_per_node}",
+    f"--max-restarts={options.max_restarts}",
     "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
     str(Path(options.script).resolve()), *options.args,
 ]
@@ -68,8 +73,9 @@ class Node:
         self.name = name
         Path(name).mkdir(exist_ok=True)
         self.agent = subprocess.Popen(
-            COMMAND, cwd=name, env=ENVIRONMENT | {"NODE": name},
+            COMMAND, cwd=name, env=ENVIRONMENT | {"NODE": f"{name}:{port}"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.unsaid = []
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
 
@@ -77,6 +83,8 @@ class Node:
         for line in self.agent.stdout:
             if line.startswith(("Epoch", "Resuming", "rank", "multinode")):
                 say(self.name, line.rstrip())
+            else:
+                self.unsaid.append(line)
             if line.startswith(f"Epoch {options.after} | loss"):
                 reached.set()
 
@@ -84,7 +92,7 @@ class Node:
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (folder / "environ").read_bytes()
-                if f"NODE={self.name}\0".encode() in environment:
+                if f"NODE={self.name}:{port}\0".encode() in environment:
                     os.kill(int(folder.name), signal.SIGKILL)
             except OSError:  # ended meanwhile, or not ours
                 continue
@@ -118,10 +126,12 @@ try:
             sys.exit(124)
         if any(node.agent.poll() for node in nodes.values()):
             break  # one agent has failed: the other would wait for it
-    statuses = [node.agent.poll() or 0 for node in nodes.values()]
+    failed = [node for node in nodes.values() if node.agent.poll()]
 finally:
     for node in nodes.values():
         if node.agent.poll() is None:
             node.pull_the_plug()
         node.reader.join()
-sys.exit(max(statuses))
+for node in failed:
+    print(f"{node.name}: status {node.agent.returncode}", *node.unsaid[-20:])
+sys.exit(bool(failed))

@@ -21,14 +21,18 @@ def leaves(value, name=""):
 
 one, other = (dict(leaves(torch.load(file))) for file in sys.argv[1:])
 same = one.keys() == other.keys()
+settings = 0
 for name in sorted(one.keys() & other.keys()):
     if isinstance(one[name], torch.Tensor):
         equal = torch.equal(one[name], other[name])
         note = f"{one[name].numel()} numbers"
     else:
         equal = one[name] == other[name]
-        note = str(one[name])
+        note = f"{one[name]} and {other[name]}"
+        settings += equal
     same = same and equal
-    print(f"{name:40} {'equal' if equal else 'DIFFERENT'}, {note}")
+    if not equal or isinstance(one[name], torch.Tensor):
+        print(f"{name:34} {'equal' if equal else 'DIFFERENT'}, {note}")
+print(f"{'epochs_run and settings':34} equal, {settings} of them")
 print("equal, bit for bit" if same else "not equal")
 sys.exit(not same)

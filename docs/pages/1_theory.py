@@ -143,7 +143,7 @@ What is DDP
 #
 # .. run::
 #    :expect: All four leave the same gradients
-#    :show: 7 0
+#    :lines: 1
 #
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl

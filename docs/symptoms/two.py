@@ -24,6 +24,12 @@ def say(rank, text):
     sys.stdout.flush()
 
 
+def _hold(ports):
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    ports.put(store.port)
+    signal.pause()  # until it is terminated: the store lives as long as this
+
+
 def _start(rank, main, port, world_size, timeout):
     torch.seed()  # forked, both would draw the same random numbers
     store = dist.TCPStore("localhost", port)
@@ -45,10 +51,13 @@ def run(main, world_size=2, timeout=30):
     """
     if "DDP" in main.__globals__:
         importlib.import_module("torch._dynamo")  # DDP would, in each process
-    store = dist.TCPStore("localhost", 0, is_master=True)
     timeout = timedelta(seconds=30 if MENDED else timeout)
     context = multiprocessing.get_context("fork")
-    arguments = main, store.port, world_size, timeout
+    # The store has threads: were it held here, a fork might copy a lock that one of them has.
+    ports = context.SimpleQueue()
+    holder = context.Process(target=_hold, args=(ports,), daemon=True)
+    holder.start()
+    arguments = main, ports.get(), world_size, timeout
     ranks = [
         context.Process(target=_start, args=(rank, *arguments), daemon=True)
         for rank in range(world_size)
@@ -57,6 +66,7 @@ def run(main, world_size=2, timeout=30):
         process.start()
     for process in ranks:
         process.join()
+    holder.terminate()
     for rank, process in enumerate(ranks):
         if process.exitcode < 0:
             say(rank, f"ended by {signal.Signals(-process.exitcode).name}")

@@ -30,7 +30,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
           "tools/series"]  # fmt: skip
-OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NPROC", "OMP_NUM_THREADS", "PYTHONPATH", "MPLBACKEND")
+OURS = re.compile("RANK|LOCAL_RANK|WORLD_SIZE|NPROC|OMP_NUM_THREADS|MPLBACKEND|PYTHON.*")
 COLUMNS = 100  # of the terminal that the commands see
 
 
@@ -172,7 +172,7 @@ def _run(line, folder, timeout):
 
 def _environment(temporary):
     """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
-    inherited = {name: value for name, value in os.environ.items() if name not in OURS}
+    inherited = {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return inherited | {"PATH": path, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
 
