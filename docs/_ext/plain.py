@@ -14,7 +14,8 @@ def write_index(app, exception):
     for toctree in index.findall(addnodes.toctree):
         lines += [f"## {toctree['caption']}", ""]
         for name in toctree["includefiles"]:
-            lines.append(f"- [{env.titles[name].astext()}]({app.outdir.name}/{name}.txt)")
+            if name in env.titles:  # which the general index is not
+                lines.append(f"- [{env.titles[name].astext()}]({app.outdir.name}/{name}.txt)")
         lines.append("")
     (app.outdir.parent / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
 

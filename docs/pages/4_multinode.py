@@ -97,17 +97,18 @@ Multi-node
 #    and sends the weights only, neither momentum nor epoch.
 
 # %% [markdown]
-# Two nodes train 20 epochs. Then one of them loses its file, and both go on to 30: first with these
-# lines, then with a copy of the script that lacks them:
+# Let ``node1`` have a checkpoint of 20 epochs and ``node0`` none. Both are to go on to 30: first with
+# these lines, then with a copy of the script that lacks them:
 #
 # .. run::
 #    :expect: node0 \| Epoch +1 \|
 #    :status: 124
-#    :show: 11 3
+#    :show: 5 3
 #
-#    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 20 10 | tail -n 3
-#    cp node1/multinode.pt node1/broken.pt
-#    rm node0/multinode.pt
+#    torchrun --standalone multinode.py 20 10 | tail -n 1
+#    mkdir node1
+#    cp multinode.pt node1/multinode.pt
+#    mv multinode.pt node1/broken.pt
 #    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 30 10
 #    sed '/^        epochs = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 broken.py 30 10
