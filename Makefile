@@ -24,15 +24,15 @@ soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of
 
 docs: ## Set everything up, then build the site: docs/_build/html (every command on it is run)
 	@$(bootstrap) docs
-	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
-	$(PY) -m sphinx -W -q -b text docs docs/_build/html/text
+	$(PY) -m sphinx -W --keep-going -q -d docs/_build/doctrees -b html docs docs/_build/html
+	$(PY) -m sphinx -W -q -d docs/_build/doctrees -b text docs docs/_build/html/text
 	@echo "Open it with:  python3 -m http.server -d docs/_build/html"
 
-clean: ## Remove caches, and the .venv if make made it; checkpoints stay
+clean: ## Remove caches, the site, and the .venv if make made it; checkpoints stay
 	@[ ! -e .venv/made-by ] || find -H .venv -mindepth 1 -delete
 	@rmdir .venv 2>/dev/null || true
 	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
-	@rm -rf .pytest_cache .ruff_cache
+	@rm -rf .pytest_cache .ruff_cache docs/_build docs/series
 
 bootstrap = command -v "$(PYTHON)" >/dev/null || { \
 	echo "No $(PYTHON) here: install Python 3.11 or newer, or name another, as in  PYTHON=python3.12 make run" >&2; \

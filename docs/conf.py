@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import sys
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -51,6 +52,11 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
 }
 
+# Sphinx reads all pages again when any of this changes: what makes them, and with which torch.
+_machinery = [*sorted(DOCS.glob("_ext/*.py")), *sorted(ROOT.glob("tools/*/*.py"))]
+MACHINERY = hashlib.sha256(b"".join(file.read_bytes() for file in _machinery)).hexdigest()
+MACHINERY += f" torch {version_of('torch')}"
+
 html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
@@ -86,8 +92,9 @@ def copy_scripts():
 def setup(app):
     """sphinx-gallery's checksum of a page knows the page alone: forget it when anything else that
     the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
-    files = [*ROOT.glob("*.py"), ROOT / "lessons.toml", DOCS / "lab.py", *DOCS.glob("_ext/*.py")]
-    files += [file for name in ("labs", "theory", "symptoms") for file in DOCS.glob(f"{name}/*.py")]
+    patterns = ("*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py", "docs/labs/*.py",
+                "docs/theory/*", "docs/symptoms/*.py", "tools/pages/*.py", "tools/series/*.py")
+    files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
     facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
     mark = DOCS / "_build" / "facts"
     if not mark.exists() or mark.read_text() != facts:
@@ -95,5 +102,10 @@ def setup(app):
             checksum.unlink()
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.write_text(facts)
+    pages = {page.stem for page in DOCS.glob("pages/*")}
+    for made in (DOCS / "series").glob("*.*"):
+        if made.is_file() and made.name.partition(".")[0] not in pages:
+            made.unlink()  # of a page that is no more
     copy_scripts()
     notebook.setup(app)
+    app.add_config_value("machinery", MACHINERY, "env")

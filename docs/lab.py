@@ -13,7 +13,7 @@ COLORS = ("#3b82c4", "#d9730d", "#2a9d6f", "#a463c9")  # 3:1 or more on white an
 def run(*lines):
     """Run shell lines, one after the other, and return all that they printed.
 
-    While the site is built a line runs once, in a copy of the scripts; in a notebook, here.
+    In a new copy of the scripts; while the site is built, once for all that ask.
     """
     if "PAGES_RUNS" in os.environ:
         from pathlib import Path
@@ -24,9 +24,16 @@ def run(*lines):
         if ran[-1].status:
             raise RuntimeError(f"status {ran[-1].status}: {ran[-1].line}\n{ran[-1].output}")
         return "".join(one.output for one in ran)
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    ran = [subprocess.run(line, shell=True, text=True, check=True, **both) for line in lines]
-    return "".join(one.stdout for one in ran)
+    from fresh import fresh
+
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": fresh()}
+    log = ""
+    for line in lines:
+        ran = subprocess.run(["bash", "-o", "pipefail", "-c", line], **options)
+        log += ran.stdout
+        if ran.returncode:
+            raise RuntimeError(f"status {ran.returncode}: {line}\n{ran.stdout}")
+    return log
 
 
 def epochs(log):

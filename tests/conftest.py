@@ -7,7 +7,8 @@ import pytest
 
 from tests.processes import ROOT
 
-OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms", "test_theory")
+AGAIN = ("test_symptoms", "test_theory")  # what `make docs` runs too, and more of it
+OF_THE_SITE = ("test_pages", "test_readme", *AGAIN)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -21,6 +22,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem.startswith(OF_THE_SITE):
             item.add_marker("site")
+        if item.path.stem in AGAIN:
+            item.add_marker("soak")
 
 
 @pytest.fixture

@@ -154,8 +154,9 @@ def test_a_page_as_a_notebook():
     diff = re.search(r"```diff\n(.*?)\n```", text, re.DOTALL)[1].split("\n")
     changed = [line for line in diff if line.startswith(("+", "-"))]
     assert changed == [(line.sign + line.text).rstrip() for line in EDIT.lines if line.text.strip()]
-    assert run == f"%%bash\npython utils.py\n{LESSONS['multigpu'].run}"
-    assert fails == "%%bash --no-raise-error\npython single_gpu.py --nope"
+    start = 'cd "$(python fresh.py)"; set -eo pipefail'
+    assert run == f"%%bash\n{start}\npython utils.py\n{LESSONS['multigpu'].run}"
+    assert fails == f"%%bash --no-raise-error\n{start}\npython single_gpu.py --nope"
     assert "```sh\nsrun python multinode.py\n```" in rest and "it needs a cluster" in rest
     assert "> Mind the gap." in rest and rest.endswith("The end.")
     assert last == code
@@ -165,6 +166,7 @@ def test_a_page_as_a_notebook():
         ast.literal_eval(node.value) for node in ast.parse(first).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "files"
     )  # fmt: skip
-    assert set(files) == {"lab.py", "multigpu.py", "single_gpu.py", "utils.py"}
+    assert set(files) == {"fresh.py", "lab.py", "multigpu.py", "single_gpu.py", "utils.py"}
     for name in files:
-        assert files[name] == (ROOT / ("docs" if name == "lab.py" else "") / name).read_text()
+        of_docs = name in ("fresh.py", "lab.py")
+        assert files[name] == (ROOT / ("docs" if of_docs else "") / name).read_text()

@@ -36,6 +36,8 @@ NOT_RUN = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": "is part of the documented commands",
     "python -m tools.series sync single_gpu": "tests/series/test_series_sync.py runs it",
     "python -m tools.pages confirm": "tests/test_pages.py runs it",
+    "python -m tools.pages check": "tests/site/test_check.py runs it",
+    "python -m pytest -m site": "is what runs this test",
     "python multigpu.py 50 10": "tests/test_learning.py runs it, and so does the test below",
 } | {lesson.run: "tests/test_learning.py runs it" for lesson in LESSONS}
 

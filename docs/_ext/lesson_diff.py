@@ -215,6 +215,16 @@ def check_complete(app, env):
                 logger.warning("%s is shown on %s, not on %s", what, found[0], lesson.page)
 
 
+def link_lines(app, doctree):
+    """The number of a line leads to the whole script, or to the file if that is on another page."""
+    found = list(doctree.findall(lesson_code))
+    whole = {name for node in found for name in re.findall(r'id="(\w+)-L1"', node["html"])}
+    for node in found:
+        for name in set(re.findall(r'href="#(\w+)-L\d+"', node["html"])) - whole:
+            link = f'href="{file_link(lessons()[name])}"'
+            node["html"] = re.sub(rf'href="#{name}-L\d+"', link, node["html"])
+
+
 def check_titles(app, doctree):
     for node in doctree.findall(lesson_code):
         match = next((re.fullmatch(r"diff-([^-]+)-(.+)", name) for name in node["ids"]), None)
@@ -262,5 +272,6 @@ def setup(app):
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-read", check_titles)
+    app.connect("doctree-read", link_lines)
     app.connect("env-check-consistency", check_complete)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

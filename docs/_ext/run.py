@@ -13,6 +13,7 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
     :lines:    how many of the shell lines to show, if the others are for the page's code only
+    :alone:    run it when nothing else runs, since it measures
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
 A shell block that came about in any other way is an error, unless it is the body of
@@ -45,15 +46,19 @@ logger = logging.getLogger(__name__)
 LIMIT = 300
 AT_ONCE = 3  # commands; each is two processes or so, half of the time waiting
 SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
-COMMAND = re.compile(r"(?:[A-Z_]+=\S* +)*(?:python|torchrun|make|pip|srun|sbatch|mpirun|kill) +\S")
+COMMAND = re.compile(
+    r"(?:[A-Z][A-Z0-9_]*=\S* +)*"
+    r"(?:python3?|torchrun|make|pip|uv|bash|srun|sbatch|mpirun|qsub|kubectl|ssh|kill) +\S"
+)
 
 
 class Run(SphinxDirective):
     option_spec: ClassVar = {
-        "expect": directives.unchanged_required,
+        "expect": lambda text: pattern(text),
         "status": int,
-        "show": lambda text: [int(word) for word in text.split()],
+        "show": lambda text: two_numbers(text),
         "lines": int,
+        "alone": directives.flag,
         "timeout": float,
     }
     has_content = True
@@ -62,8 +67,7 @@ class Run(SphinxDirective):
         lines = commands("\n".join(self.content), lessons())
         if not lines or "expect" not in self.options:
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
-        for file in shell.dependencies(lines):
-            self.env.note_dependency(str(file))
+        note_dependencies(self.env, lines)
         self.env.commands.setdefault(self.env.docname, []).extend(lines)
         limit = self.options.get("timeout", LIMIT)
         try:
@@ -104,9 +108,30 @@ class NotRun(SphinxDirective):
         text = "\n".join(f"$ {folded(line)}" for line in lines)
         block = nodes.literal_block(text, text, language="console", classes=["run"])
         block["ran"] = True
-        self.env.not_run.setdefault(self.env.docname, []).append(text)
+        note_dependencies(self.env, lines)
+        self.env.not_run.setdefault(self.env.docname, []).append("\n".join(lines))
         note = nodes.paragraph("", f"not run here: {self.arguments[0]}", classes=["run-note"])
         return [nodes.container("", block, note, classes=["run-block", "not-run"])]
+
+
+def pattern(text):
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return directives.unchanged_required(text)
+
+
+def two_numbers(text):
+    head, tail = map(int, (text or "").split())
+    return head, tail
+
+
+def note_dependencies(env, lines):
+    """Also on the manifests, where `{multigpu}` and the like come from."""
+    manifests = {lesson.root / "lessons.toml" for lesson in lessons()}
+    for file in [*shell.dependencies(lines), *manifests]:
+        env.note_dependency(str(file))
 
 
 def folded(line, width=78):
@@ -137,7 +162,7 @@ def cache_folder():
 
 def check_blocks(app, doctree):
     for block in doctree.findall(nodes.literal_block):
-        if block.get("language") in SHELLS and not block.get("ran"):
+        if str(block.get("language")).lower() in SHELLS and not block.get("ran"):
             logger.warning(
                 "a shell block that nobody ran: use the directive run, or not-run: %s",
                 block.astext()[:80], location=block,
@@ -189,16 +214,19 @@ def run_ahead(app):
                 logger.info("to be run once more: %s\n%s", "; ".join(lines), problem)
             return not problem
 
-        with contextlib.suppress(shell.ShellError, KeyError, ValueError):
+        with contextlib.suppress(shell.ShellError, KeyError, ValueError, re.error, SyntaxError):
             limit = float(options.get("timeout", LIMIT))
             shell.run(list(lines), limit, cache_folder(), right)
 
     def length(lines):  # of two agents: the longest
         return "nodes.py" in " ".join(lines), len(lines)
 
-    longest_first = sorted(bodies, key=length, reverse=True)
+    alone = [lines for lines in bodies if "alone" in bodies[lines]]
+    others = sorted(bodies.keys() - set(alone), key=length, reverse=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(one, longest_first, map(bodies.get, longest_first)))
+        list(pool.map(one, others, map(bodies.get, others)))
+    for lines in alone:
+        one(lines, bodies[lines])
 
 
 def _in_cells(text):
@@ -234,7 +262,7 @@ def merge(app, env, docnames, other):
 
 
 def setup(app):
-    app.add_config_value("not_run_ceiling", 0, "", types=[int])
+    app.add_config_value("not_run_ceiling", 0, "env", types=[int])
     app.add_directive("run", Run)
     app.add_directive("not-run", NotRun)
     app.connect("builder-inited", start)

@@ -12,6 +12,7 @@ it finds the processes of a node in /proc.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -42,6 +43,8 @@ parser.add_argument("--after", type=int, default=15, help="epochs")
 parser.add_argument("script")
 parser.add_argument("args", nargs=argparse.REMAINDER)
 options = parser.parse_args()
+if not Path("/proc/self").exists():
+    sys.exit("nodes.py needs Linux: it finds the processes of a node in /proc")
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally
 start = time.monotonic()
@@ -56,7 +59,7 @@ COMMAND = [
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
-print("$", *COMMAND[:-1 - len(options.args)], options.script, *options.args)
+print("+", *COMMAND[:-1 - len(options.args)], options.script, *options.args)
 reached = threading.Event()
 last_line = None
 
@@ -76,7 +79,7 @@ class Node:
             COMMAND, cwd=name, env=ENVIRONMENT | {"NODE": f"{name}:{port}"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.unsaid = []
-        self.reader = threading.Thread(target=self.read)
+        self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
     def read(self):
@@ -85,37 +88,44 @@ class Node:
                 say(self.name, line.rstrip())
             else:
                 self.unsaid.append(line)
-            if line.startswith(f"Epoch {options.after} | loss"):
+            if line.startswith(f"Epoch {options.after:2} | loss"):
                 reached.set()
 
-    def pull_the_plug(self):
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (folder / "environ").read_bytes()
-                if f"NODE={self.name}:{port}\0".encode() in environment:
-                    os.kill(int(folder.name), signal.SIGKILL)
-            except OSError:  # ended meanwhile, or not ours
-                continue
+    def kill(self):
+        while found := list(self.processes()):  # what they start meanwhile, too
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            self.agent.poll()
         self.agent.wait()
         self.reader.join()
-        shutil.rmtree(self.name)
+
+    def processes(self):
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # ended meanwhile, or not ours
+                environment = (folder / "environ").read_bytes()
+                if f"NODE={self.name}:{port}\0".encode() in environment:
+                    yield int(folder.name)
 
 
-def wait_for_port():
-    while True:
+def wait_for_port(node):
+    while node.agent.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("localhost", port)) == 0:
                 return
         time.sleep(0.1)
 
 
-nodes = {"node0": Node("node0")}
-wait_for_port()  # node0 is the one that --rdzv-endpoint names
-nodes["node1"] = Node("node1")
+nodes = {}
 try:
+    nodes["node0"] = Node("node0")
+    wait_for_port(nodes["node0"])  # it is the one that --rdzv-endpoint names
+    nodes["node1"] = Node("node1")
     if options.lose:
-        reached.wait(100)
-        nodes["node1"].pull_the_plug()
+        if not reached.wait(100):
+            sys.exit(f"epoch {options.after} was not reached in 100 s")
+        nodes["node1"].kill()
+        shutil.rmtree("node1")
         say("node1", "--- lost, with its disk; an empty one takes its place")
         nodes["node1"] = Node("node1")
     while any(node.agent.poll() is None for node in nodes.values()):
@@ -130,7 +140,7 @@ try:
 finally:
     for node in nodes.values():
         if node.agent.poll() is None:
-            node.pull_the_plug()
+            node.kill()
         node.reader.join()
 for node in failed:
     print(f"{node.name}: status {node.agent.returncode}", *node.unsaid[-20:])

@@ -6,7 +6,7 @@ Introduction
 
 # %% [markdown]
 # This series begins with a training script for one device and ends with one that trains on several
-# machines and survives the loss of any of their processes. In between lie a few small edits. Each
+# machines and survives the loss of any process that trains. In between lie a few small edits. Each
 # page shows the lines that change, says why, and shows what breaks without them.
 #
 # **You will be able to** read the four scripts of the series line by line, and to make the same
@@ -28,7 +28,9 @@ Introduction
 #
 #    {single_gpu}
 #
-# The samples follow a linear law with noise added, so the loss has a floor, and reaches it:
+# The samples follow a linear law, with noise added that is uniform in ±0.3. Its variance, 0.3² / 3 =
+# 0.03, is about the least loss that a model can have (in these 2,048 samples it happens to be a
+# little less), and the loss gets there:
 
 # %%
 import lab
@@ -45,16 +47,19 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # %% [markdown]
 # That the loss really falls matters more than it seems. A distributed script can be wrong in ways
 # that raise no error: it trains on half of the data, or on the same half twice, or each process
-# trains a model of its own. A loss that is real, and the same whatever the number of processes,
-# is how the later pages show that nothing of that kind happens.
+# trains a model of its own. A loss that is real, and the same whatever the number of processes if
+# they take equally many samples in a step together, is how the later pages show that nothing of
+# that kind happens.
 #
 # The map
 # -------
 #
 # Each script is its parent plus one idea. The third column counts the lines that are added and
-# removed.
+# removed, without docstrings and blank lines.
 #
 # .. lessons-table::
+#
+# (A *node* is one machine of several.)
 #
 # :doc:`1_theory` comes before the first edit: it builds by hand what ``DistributedDataParallel``
 # does. Words that are new are explained where they first appear, and again in the
@@ -65,10 +70,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # What changes is shown like this. Lines marked ``+`` are new, lines marked ``−`` are gone, changed
 # words are marked within a line, and the unchanged rest unfolds at a click. *Copy* takes the new
-# code only. On a wide screen the two scripts can be put side by side.
+# code only. On a wide screen the two scripts can be put side by side. A section marks the lines of
+# one edit only. New lines of the other edits stand in it unmarked: a script runs when all edits of
+# its page are made.
 #
-# Every command on these pages was run while the page was built, and what is printed below it is
-# what it printed. Run it yourself: ``make run`` in the repository sets everything up, and
+# Every command on these pages was run while the page was built, unless the line below it says "not
+# run here", and what is printed is what it printed. Each block was run in a fresh copy of the
+# scripts. If you type them all in one folder, move away first what an earlier block has left (files
+# ``*.pt``, folders ``node0`` and ``node1``), for some scripts go on from what they find. Run it yourself: ``make run`` in the repository sets everything up, and
 # ``source .venv/bin/activate`` lets you type the commands as they stand here. Each page can also be
 # taken along as a notebook, with the link at its end; it brings its scripts with it.
 #
@@ -97,7 +106,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # ``utils.py``
 #    holds what no page teaches: the data, the command line, the choice of the device, files
-#    written so that they are never half there. Nothing about distribution is hidden in it.
+#    written so that they are never half there. What in it has to do with several processes is explained where a
+#    script calls it.
 #
 # All scripts take the same arguments: the number of epochs, the epochs between two saves, and if
 # you like ``--batch_size`` and ``--checkpoint_path``.

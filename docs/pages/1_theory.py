@@ -42,8 +42,8 @@ What is DDP
 #    :pyobject: OurDDP
 #
 # The script trains three models side by side: one with ``OurDDP``, one with the real DDP, each process
-# with its half of the batch, and one that takes the whole batch alone. After each step it compares
-# their weights.
+# with its half of the batch, and one that takes the whole batch alone. Before each of four steps it
+# compares their weights; step 0 is right after the broadcast.
 #
 # .. run::
 #    :expect: ^Step 3: weights differ by 0 between ranks, by 0 from DDP
@@ -139,11 +139,14 @@ What is DDP
 # -------------------
 #
 # The four ways, with a model of 8 layers and 32 MiB of gradients, measured on the machine that built
-# this page:
+# this page. "In 16" says that 16 all-reduces were under way for so many milliseconds; "after backward"
+# is the time from the last gradient to the last average. Each column is a median of its own, so they
+# do not add up exactly. Buckets hold 8 MiB here, in DDP too.
 #
 # .. run::
 #    :expect: All four leave the same gradients
 #    :lines: 1
+#    :alone:
 #
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
@@ -181,8 +184,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # %% [markdown]
 # Above, the all-reduces begin when backward has ended; below, during it. What that saves depends on
 # who does the work. Between GPUs, engines of their own carry the bytes, and backward hides nearly all of
-# it. Here the two processes share two cores, gloo adds the numbers up on the same cores, and there is
-# little to be won: the table says how much.
+# it. Here the two processes share two cores, and gloo adds the numbers up on the same cores: what
+# backward gains by not waiting it loses by being slowed down. Look at "after backward", which is what
+# overlapping shortens; the rest varies from run to run.
 
 # %% [markdown]
 # A ring
@@ -190,7 +194,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # How do you sum tensors that lie in four processes? If each sent everything to each, every process would
 # send its whole tensor three times, and with more processes ever more. A *ring* does better. The tensor is
-# cut into as many chunks as there are processes, and each process only ever talks to its neighbours:
+# cut into as many chunks as there are processes, and each process only ever talks to its neighbours.
+# (``isend`` and ``irecv`` begin to send to one process or to receive from one, and ``wait()`` waits for
+# it. A view is a part of the tensor, not a copy.)
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
@@ -202,8 +208,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 #    python docs/theory/ring_all_reduce.py
 #
-# First chunks are *added* on their way around. After three steps each rank holds one chunk that is
-# complete: 15 = 1 + 2 + 4 + 8. Then the complete chunks are *copied* around once more.
+# First chunks are *added* on their way around: the *reduce-scatter*. After three steps each rank holds
+# one chunk that is complete: 15 = 1 + 2 + 4 + 8. Then the complete chunks are *copied* around once more:
+# the *all-gather*.
 
 # %%
 log = lab.run("python docs/theory/ring_all_reduce.py")
@@ -259,14 +266,15 @@ axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
 # %% [markdown]
-# So each step sends about twice the size of the gradients, whatever the size of the batch. A larger
-# batch means more work for the same bytes; it is the first thing to try where DDP is not faster.
+# So in each step a process sends between one and two times the size of the gradients, whatever the
+# size of the batch. A larger batch means more work for the same bytes; it is the first thing to try where DDP is not faster.
 #
 # What DDP is not
 # ---------------
 #
 # - It averages **gradients**, nothing else. The loss that a rank prints is its own; your metrics are
-#   too. :doc:`2_multigpu` reduces the loss.
+#   too. :doc:`2_multigpu` reduces the loss. (Buffers, as in a batch normalisation, are not averaged
+#   either: in training, each ``forward`` copies those of rank 0 to all.)
 # - It does not touch the **data**. That the ranks see different samples is the sampler's doing.
 # - It does not save **memory**. Every process holds the whole model, its gradients and the state of its
 #   optimizer. (The older ``DataParallel`` also gathers on one GPU, which then runs out of memory; DDP has

@@ -21,7 +21,10 @@ Multi-GPU with DDP
 #
 #    {multigpu}
 #
-# The script grew by seven ideas. Here they are one by one, each with what happens if you leave it
+# (The first losses are larger than with one process, because a step now takes 64 samples and there
+# are half as many steps: :doc:`batch_and_learning_rate`.)
+#
+# The script changes in seven places. Here they are one by one, each with what happens if you leave it
 # out. To try that yourself, run the same ``sed``: it takes a line out of a copy of the script.
 
 # %% [markdown]
@@ -42,10 +45,11 @@ Multi-GPU with DDP
 #
 #    ``worker`` is a function of the module and not of ``main``, because each process imports the
 #    script anew to find it. For the same reason everything stands below ``if __name__ ==
-#    "__main__":``; without that line, each process would start processes in turn.
+#    "__main__":``; without that line each process would try to start processes in turn, which Python
+#    refuses with a ``RuntimeError``.
 
 # %% [markdown]
-# Without it there is one process where two are awaited. It waits for the other for ever, and the
+# Without ``mp.spawn``, with ``worker`` called directly, there is one process where two are awaited. It waits for the other for ever, and the
 # only thing that you see is that you see nothing:
 #
 # .. run::
@@ -67,8 +71,7 @@ Multi-GPU with DDP
 #    :confirmed: 2804b8c3bbb3
 #
 #    The processes must find each other. The parent opens a :term:`store`, a small server of
-#    keys and values, on a port that the system chooses (``0``); it can have been taken by nobody
-#    else, so two runs on one machine never collide. ``MASTER_PORT`` in the environment, which the
+#    keys and values, on a port that the system chooses (``0``); nobody else is using it, so two runs on one machine never collide. ``MASTER_PORT`` in the environment, which the
 #    processes inherit, tells them where. Each connects to it in ``ddp_setup``; the parent must keep
 #    its ``store``, for with it the server would go.
 #
@@ -81,7 +84,8 @@ Multi-GPU with DDP
 #    gloo.
 
 # %% [markdown]
-# Without the call, the first thing that asks for the group says so:
+# Without the call ``DistributedSampler`` fails first, in the lines that are left out. The last error,
+# below, is ``finally`` finding no group to end:
 #
 # .. run::
 #    :expect: Default process group has not been initialized
@@ -101,7 +105,7 @@ Multi-GPU with DDP
 #
 #    ``DDP`` wraps the model. In its constructor it sends the weights of rank 0 to all others, so
 #    that the copies start equal; during ``backward()`` it averages the gradients over all
-#    processes, so that they stay equal. That is all of it, and :doc:`1_theory` builds it by hand.
+#    processes, so that they stay equal. :doc:`1_theory` builds it by hand.
 #
 #    The model goes to the device first, because DDP takes over the parameters it finds. The
 #    optimizer needs no change: it holds the same parameters as before. Within ``_run_batch`` not a
@@ -117,7 +121,7 @@ Multi-GPU with DDP
 #
 #    sed 's/dist.all_reduce/print(f"rank {self.rank} has", next(self.model.parameters())[0, 0].item()); &/' multigpu.py > printing.py
 #    sed 's/DDP(\(model.to(self.device)\))/\1/; s/model.module/model/' printing.py > broken.py
-#    python broken.py 2 | grep "rank . has" | sort
+#    python broken.py 2 | grep -E "rank . has|loss" | sort
 #
 # and then with it:
 #
@@ -137,8 +141,8 @@ Multi-GPU with DDP
 #
 #    ``DistributedSampler`` shuffles all 2,048 samples in the same way on every process, and then
 #    deals them out like cards: rank 0 takes the first, rank 1 the second, rank 0 the third. It asks
-#    the process group for rank and world size by itself. (If the number of samples does not divide,
-#    it repeats a few from the start, so that everybody takes equally many steps.)
+#    the process group for rank and world size by itself. (If the number of samples is not a
+#    multiple of the number of processes, it repeats a few from the start, so that everybody takes equally many steps.)
 #
 #    The order is drawn from a seed and the number of the epoch, and the sampler must be told the
 #    number: ``set_epoch``. ``single_gpu.py`` seeds its sampler with the epoch too, which is why one
@@ -197,8 +201,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    the sum over all of them. Then one process prints it; if all did, there would be every line
 #    twice.
 #
-#    The order matters. ``all_reduce`` is a :term:`collective`: all processes must call it. Below
-#    the ``return`` only rank 0 would. It would wait for the others, or worse, meet the next thing
+#    The order matters. ``all_reduce`` is a :term:`collective`: all processes must call it, and
+#    ``dist.get_rank()``, which asks the group for the rank, decides only who prints. Below the ``return`` only rank 0 would. It would wait for the others, or worse, meet the next thing
 #    that they send, which is a gradient.
 
 # %% [markdown]
@@ -253,21 +257,23 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    A process group has threads and connections of its own. They must end before Python does:
 #    gloo's threads may otherwise drop the last reference to a Python object while the interpreter is
-#    being taken down, and the process dies with SIGABRT, after a training that went well.
+#    being taken down, and the process dies with SIGABRT, after a training that went well. (It happens in a few runs of a
+#    hundred: :doc:`symptoms`, "terminate called without an active exception".)
 #
 #    ``finally`` sees to it that the group goes whatever happens. The ``barrier`` stands in front of
 #    it, for success only: everybody waits until rank 0 has saved. In ``finally`` it would hang
-#    after a crash, because who has crashed does not come.
+#    after a crash, because the one that crashed never comes.
 #
 #    Two lines are there because of how references work. ``destroy_process_group`` ends the threads
 #    only if nobody else holds the group.
 #
 #    The optimizer's constructor imports a module, ``torch.distributed.nn.functional``, whose
 #    functions have *the group that exists at that moment* as a default argument. Imported early,
-#    before there is a group, they hold nothing. (The import takes two milliseconds.)
+#    before there is a group, they hold nothing.
 #
 #    After an exception its traceback holds the frame of ``main``, that holds DDP, and DDP holds the
-#    group. ``utils.unwind`` clears those frames.
+#    group. ``utils.unwind`` clears those frames. A process that has only lost its peer also waits
+#    two seconds there, so that the launcher sees the first failure first.
 
 # %% [markdown]
 # The first of the two can be seen. This is what the module holds after a clean run, first as the
@@ -293,7 +299,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not here. The model has 21 parameters and a step takes a fraction of a millisecond, less than the
+# Not with small batches. The model has 21 parameters and a step takes a fraction of a millisecond, less than the
 # two processes need to agree on the gradients. The larger the batch, the fewer the steps, and the
 # less that counts. First the default, 32 samples a process, then 1,024:
 
@@ -347,9 +353,19 @@ axes.set(xlabel="samples/s (median epoch)", xlim=(0, max(speeds.values()) * 1.35
 #    NPROC=1 python multigpu.py 1 1
 #    NPROC=1 python multigpu.py 1 1
 #
-# **One process dies.** The others are ended within seconds, and the message names the one that
-# failed, but the work since the last checkpoint is lost, and this script cannot go on from it. That
-# is the next page: :doc:`3_fault_tolerance`.
+# **One process dies.** Let rank 1 fail in its second epoch. The other is ended within seconds, and the
+# message is that of the process that failed:
+#
+# .. run::
+#    :expect: AssertionError: disaster
+#    :status: 1
+#    :show: 0 5
+#
+#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and self.rank == 1), "disaster"; &/' multigpu.py > broken.py
+#    python broken.py 3 1
+#
+# But the work since the last checkpoint is lost, and this script cannot go on from it. That is the
+# next page: :doc:`3_fault_tolerance`.
 #
 # :doc:`symptoms` lists these and more by the text of their error.
 

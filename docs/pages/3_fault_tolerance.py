@@ -11,9 +11,9 @@ Fault tolerance
 # **You need** the script of :doc:`2_multigpu`.
 #
 # The longer a run and the more devices it has, the surer it is that one of them fails. With
-# ``mp.spawn`` that is the end. ``torchrun``, which comes with PyTorch, starts the processes
-# instead; when one fails it ends the others and starts them all again, and the script goes on from
-# the newest :term:`checkpoint`.
+# ``mp.spawn`` that is the end. ``torchrun``, which comes with PyTorch, starts the processes, the
+# *workers*, instead, and watches them: it is their :term:`agent`. When one fails it ends the others and
+# starts them all again, and the script goes on from the newest :term:`checkpoint`.
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -39,8 +39,8 @@ Fault tolerance
 #    (`pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__).
 #
 # ``OMP_NUM_THREADS=1``
-#    one thread of computation for each process. ``torchrun`` sets it anyway, and warns when you have
-#    not.
+#    one thread of computation for each process. With two or more ``torchrun`` sets it anyway, and
+#    warns when you have not.
 
 # %% [markdown]
 # Kill it
@@ -58,7 +58,7 @@ Fault tolerance
 #    {multigpu_torchrun} | tail -n 1
 #    python docs/labs/same.py killed.pt multigpu_torchrun.pt
 #
-# The last two lines train once more, undisturbed, and compare the two checkpoints: weights,
+# The last two commands train once more, undisturbed, and compare the two checkpoints: weights,
 # momentum and count of epochs are equal to the last bit. That is more than "it goes on": a run that
 # lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
 
@@ -91,7 +91,7 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# A kill costs two things: the seconds in which everything starts anew, mostly ``import torch``, and
+# A kill costs two things: the seconds in which everything starts anew, which the picture shows, and
 # the epochs since the last save, at most ``save_every`` of them.
 
 # %% [markdown]
@@ -105,7 +105,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    Much goes, because ``torchrun`` now does it: counting, spawning, and the store. It runs the
 #    script once for each process, as ``python`` would, and tells each in its environment who it is:
 #    ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, and the store's ``MASTER_ADDR`` and ``MASTER_PORT``.
-#    ``init_process_group`` reads all but the second by itself.
+#    ``init_process_group`` reads all but ``LOCAL_RANK`` by itself. (The
+#    docstring begins with ``r`` because it now has backslashes.)
 #
 #    ``LOCAL_RANK`` chooses the GPU. On one machine it equals ``RANK``; the difference matters on the
 #    page :doc:`4_multinode`, and would be a bug waiting until then.
@@ -118,7 +119,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort
 #
-# Started without it, the script has nothing to go by, and says how it wants to be started:
+# (``GROUP_RANK`` is the number of the node; the scripts do not use it. ``MASTER_PORT`` differs from
+# run to run and is left out.) Started without ``torchrun``, the script has nothing to go by, and says how it wants to be started:
 #
 # .. run::
 #    :expect: no RANK in the environment
@@ -134,9 +136,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :edit: name-the-cause
 #    :confirmed: 75ff9d104eaf
 #
-#    When a worker fails, ``torchrun`` prints a report. It can only know what the worker tells it:
-#    ``@record`` writes the exception that leaves ``worker`` into a file which the report quotes, with
-#    the rank that failed *first*. Of ten processes nine usually fail because of the tenth.
+#    When a worker fails, ``torchrun`` prints a report. By itself it knows which rank failed *first*
+#    (of ten processes nine usually fail because of the tenth) and with which status, but not why.
+#    ``@record`` writes the exception that leaves ``worker`` into a file, which the report quotes.
 
 # %% [markdown]
 # Let rank 1 fail in its second epoch, and look at the end of the report:
@@ -158,6 +160,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and self.rank == 1), "disaster"; &/; /^@record/d' multigpu_torchrun.py > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1
+#
+# The rank is there, the reason is not.
 
 # %% [markdown]
 # Resuming from a checkpoint
@@ -168,8 +172,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :confirmed: 6f6caed87be6
 #
 #    Every process reads the checkpoint for itself when it starts, whether it is the first time or the
-#    fourth. ``utils.read_checkpoint`` returns ``{"epochs_run": 0}`` if there is no file yet. It does
-#    *not* load anything; model and optimizer are given so that a file which does not fit them is
+#    fourth. ``utils.read_checkpoint`` returns ``{"epochs_run": 0}`` if there is no file yet. It
+#    puts nothing into the model; model and optimizer are given so that a file which does not fit them is
 #    refused instead of trained over.
 #
 #    Loading takes three things. The **weights** go into the model within DDP. The **state of the
@@ -180,7 +184,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    Nothing else is needed, because nothing else changes from epoch to epoch: the order of the
 #    samples follows from the number of the epoch.
 #
-#    ``set_aside`` goes. This script is meant to find what an earlier run has left.
+#    ``utils.report_resume`` says once, from rank 0, where training goes on, or that nothing is left
+#    to do. ``set_aside`` goes: this script is meant to find what an earlier run has left.
 
 # %% [markdown]
 # How much does the momentum matter? Train 20 epochs and then 50, without loading it, and compare with
@@ -196,7 +201,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone multigpu_torchrun.py 50 10 --checkpoint_path undisturbed.pt | tail -n 2
 #    python docs/labs/same.py undisturbed.pt broken.pt
 #
-# There was no error, and the last loss is the same to three digits. Only the comparison shows it.
+# There was no error, and the last loss is the same in nearly every digit. Only the comparison shows it.
 
 # %% [markdown]
 # What could go wrong

@@ -26,7 +26,8 @@ Multi-node
 # ------------------------
 #
 # ``nodes.py`` plays two machines: two agents, each in a folder of its own, which share nothing but a
-# port. It marks every line with the seconds and the node that it comes from. First, who is who:
+# port. It first prints the command that it starts for each of them, after a ``+``, and then marks
+# every line with the seconds and the node that it comes from. Who is who:
 #
 # .. run::
 #    :expect: node1 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -65,7 +66,7 @@ Multi-node
 
 # %% [markdown]
 # With ``rank`` in place of ``local_rank`` only one of the folders gets a checkpoint. (To save your
-# time the experiments have one process on each node; leave that out to have two.)
+# time the experiments have one process on each node; leave ``--nproc_per_node=1`` out to have two.)
 #
 # .. run::
 #    :expect: node1:$
@@ -98,7 +99,8 @@ Multi-node
 
 # %% [markdown]
 # Let ``node1`` have a checkpoint of 20 epochs and ``node0`` none. Both are to go on to 30: first with
-# these lines, then with a copy of the script that lacks them:
+# these lines, then with a copy of the script that lacks them. (A checkpoint is named after its
+# script, so the copy gets ``node1``'s file as ``broken.pt``.)
 #
 # .. run::
 #    :expect: node0 \| Epoch +1 \|
@@ -132,8 +134,9 @@ Multi-node
 #    python docs/labs/nodes.py --lose multinode.py 40 10
 #    ls node0 node1
 #
-# The processes on ``node0`` notice at once, since their connections break. Its agent waits for a
-# second node to come to the rendezvous. When it has, all start again, the new node asks who holds
+# Here the system closes the connections of the killed processes, so those on ``node0`` notice. (They
+# wait two seconds before they end, so that the first failure is seen first. A machine that loses its
+# power closes nothing: they then wait for a timeout.) Their agent waits for a second node to come to the rendezvous. When it has, all start again, the new node asks who holds
 # the newest checkpoint, and gets it over the network.
 
 # %%
@@ -156,7 +159,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
 # What the others do not survive is the loss of the node that ``--rdzv-endpoint`` names. It holds the
-# store through which all agree, and all other agents end when it goes. Start the command again on
+# store through which all agree, and all other agents end when it goes (not run
+# here). Start the command again on
 # all nodes, or have a scheduler do it: the checkpoints are there.
 
 # %% [markdown]

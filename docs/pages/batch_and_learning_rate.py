@@ -21,7 +21,8 @@ Batch size and learning rate
 # global batch**. The optimizer cannot tell it from one process with that batch size.
 #
 # (The mean of means is the mean only where the shares are equal. For losses averaged over a varying
-# number of tokens they are not; then sum, and divide by the count that an all-reduce gives.)
+# number of tokens they are not; then sum, divide by the count that an all-reduce
+# gives, and multiply by the number of processes, because DDP divides by it.)
 
 # %% [markdown]
 # The proof
@@ -77,17 +78,17 @@ axes.legend()
 # ----------
 #
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
-#   number of processes. It is the right first step, since it shows whether the port is correct.
+#   number of processes. It is the right first step, since it shows whether your changes are correct.
 # - **To go faster**, let the global batch grow, and the learning rate with it. For SGD the usual rule is
 #   linear: twice the batch, twice the rate, after a few epochs in which it climbs to that
 #   (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__: batch 8,192 on 256 GPUs, with the
-#   accuracy of 256). For Adam a root of the factor is more common. Neither rule holds for ever: there
+#   accuracy of a batch of 256). For Adam the square root of the factor is more common. Neither rule holds for ever: there
 #   is a size beyond which a larger batch buys nothing.
 # - **Do not** multiply the gradients by the number of processes. DDP averages; libraries that *sum*
 #   them make the learning rate depend on the number of devices without saying so.
 #
-# The linear rule, tried: twice the rate for two processes. In place of ``lr=1e-3``, one line of the
-# script:
+# The linear rule, tried: twice the rate for two processes. One line of the script changes, ``lr=1e-3``
+# to ``lr=2e-3``:
 
 # %%
 log = lab.run(

@@ -1,4 +1,4 @@
-"""Every notebook of the site runs to its end in an empty folder, and writes nowhere else."""
+"""The notebooks of the site run to their end in an empty folder, and write nowhere else."""
 
 import contextlib
 import os
@@ -18,6 +18,9 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),
 ]
+# These take a minute or two each; what they run, `make docs` has just run.
+LONG = ("2_multigpu", "3_fault_tolerance", "4_multinode", "batch_and_learning_rate")
+LONG = dict.fromkeys(LONG, pytest.mark.soak)
 CELL, ALL = 300, 1500  # seconds; bounds on hangs, not measures of speed
 AT_ONCE = 2
 EXECUTE = f"""
@@ -86,13 +89,15 @@ def state_of_the_repository():
 
 
 @pytest.fixture(scope="module")
-def executions(tmp_path_factory):
-    """For each notebook what `execute` will return, two of them at a time."""
-    folders = {name: tmp_path_factory.mktemp(name.replace(".", "-")) for name in NOTEBOOKS}
+def executions(request, tmp_path_factory):
+    """For each notebook to be tested what `execute` will return, two of them at a time."""
+    items = [item for item in request.session.items if item.path == request.path]
+    names = [item.callspec.params["name"] for item in items if hasattr(item, "callspec")]
+    folders = {name: tmp_path_factory.mktemp(name.replace(".", "-")) for name in names}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            name: (pool.submit(execute, path, folders[name]), folders[name])
-            for name, path in NOTEBOOKS.items()
+            name: (pool.submit(execute, NOTEBOOKS[name], folders[name]), folders[name])
+            for name in names
         }
 
 
@@ -101,7 +106,9 @@ def before():
     return state_of_the_repository()
 
 
-@pytest.mark.parametrize("name", built(list(NOTEBOOKS)))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LONG.get(name, ())) for name in built(list(NOTEBOOKS))]
+)
 def test_a_notebook(before, executions, name):
     future, folder = executions[name]
     status, output, left = future.result(ALL * len(NOTEBOOKS))

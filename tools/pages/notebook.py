@@ -4,6 +4,7 @@ Commands become cells that run them, diffs become fenced blocks. The first cell 
 that the page uses into a folder of their own, unless they are there already.
 """
 
+import ast
 import re
 
 import nbformat.v4 as new
@@ -21,7 +22,7 @@ from pathlib import Path
 
 files = {files}
 folder = Path("distributed-pytorch").resolve()
-if Path.cwd() != folder and Path.cwd().name != folder.name:
+if Path.cwd().name != folder.name:
     folder.mkdir(exist_ok=True)
     os.chdir(folder)
 for name, text in files.items():
@@ -31,9 +32,13 @@ for name, text in files.items():
 os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
 '''
 
+# Each command has scripts of its own, as on the page: many go on from what they find.
+START = 'cd "$(python fresh.py)"; set -eo pipefail'
+
+
 def make(blocks):
     """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
-    lessons, cells, used = load(), [], set()
+    lessons, cells, used = load(), [], {shell.ROOT / "docs" / "fresh.py"}
     for label, text in blocks:
         if label == "code":
             used |= {shell.ROOT / "docs" / "lab.py"} if "lab" in text else set()
@@ -57,7 +62,8 @@ def make(blocks):
 
 
 def _place(file):
-    return file.name if file.name == "lab.py" else str(file.relative_to(shell.ROOT))
+    inside = file.relative_to(shell.ROOT)
+    return file.name if str(inside) in ("docs/lab.py", "docs/fresh.py") else str(inside)
 
 
 def _quoted(text):
@@ -77,7 +83,7 @@ def _text_cells(text, lessons):
             prose = ""
             lines = directives.commands(found.body, lessons)
             magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
-            yield new.new_code_cell("\n".join([magic, *lines])), shell.dependencies(lines)
+            yield new.new_code_cell("\n".join([magic, START, *lines])), shell.dependencies(lines)
         elif found.name == "lesson-diff":
             edit = lessons[found.argument].edit(found.options["edit"])
             prose += f"\n```diff\n{_diff(edit)}\n```\n\n{found.body}\n\n"
@@ -86,12 +92,36 @@ def _text_cells(text, lessons):
             prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {found.argument}.*\n\n"
         elif found.name == "lesson-script":
             prose += f"\n```python\n{lessons[found.argument].source.text}\n```\n\n"
+        elif found.name == "literalinclude":
+            prose += f"\n```python\n{_included(found)}\n```\n\n"
+        elif found.name == "lessons-table":
+            prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
         elif found.name in ("note", "tip", "warning"):
-            quoted = "\n".join(f"> {line}" for line in found.body.split("\n"))
-            prose += f"\n{quoted}\n\n"
+            lines = f"{found.argument}\n{found.body}".strip().split("\n")
+            prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
+        elif found.name not in ("index", "code-block"):
+            raise ValueError(f"a notebook cannot show {found.name}: teach tools/pages/notebook.py")
     prose += text[end:]
     if prose.strip():
         yield _markdown(prose), []
+
+
+def _included(found):
+    """The definition that a literalinclude of a page shows, in full."""
+    text = (shell.ROOT / "docs" / "pages" / found.argument).read_text(encoding="utf-8")
+    name = found.options["pyobject"]
+    definition = next(node for node in ast.parse(text).body if getattr(node, "name", "") == name)
+    return ast.get_source_segment(text, definition)
+
+
+def _table(lessons):
+    yield "| script | what it adds | changed lines |"
+    yield "|---|---|---|"
+    for lesson in lessons:
+        if lesson.root == lessons.root:
+            added, removed = lesson.count()
+            size = f"+{added} −{removed}" if lesson.parent else "the start"
+            yield f"| `{lesson.file}` | {lesson.title} | {size} |"
 
 
 def _diff(edit):

@@ -30,7 +30,10 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
           "tools/series"]  # fmt: skip
-OURS = re.compile("RANK|LOCAL_RANK|WORLD_SIZE|NPROC|OMP_NUM_THREADS|MPLBACKEND|PYTHON.*")
+OURS = re.compile(
+    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|NPROC"
+    r"|OMP_NUM_THREADS|MPLBACKEND|PAGES_RUNS|PYTHON.*"
+)
 COLUMNS = 100  # of the terminal that the commands see
 
 
@@ -198,7 +201,7 @@ def _is_marked(process, mark):
 
 def _without_places(output, folder):
     """Where the run and the packages happened to lie says nothing to a reader."""
-    for place in {folder, os.path.realpath(folder)}:
+    for place in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
         output = output.replace(f"{place}/", "").replace(place, ".")
     output = re.sub(re.escape(sys.prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
     output = re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)

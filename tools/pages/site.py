@@ -3,8 +3,9 @@
     python -m tools.pages check docs/_build/html
 
 Links and anchors lead somewhere, what a page loads is there and comes from the site itself, no id
-stands twice on a page, every picture has words, no page is heavy, and every page of the series has
-the strip, its neighbours and a notebook. Links that a reader follows to other hosts are not tried.
+stands twice on a page, every picture has words, no page is heavy, every page beside the series has
+its strip, and those of the series their neighbours and a notebook. Links that a reader follows to
+other hosts are not tried.
 """
 
 import re
@@ -204,20 +205,24 @@ class Site:
         return self._loads[file]
 
     def check_series(self):
-        """Each page of the series has the strip with all of them, its neighbours, a notebook."""
-        series = [name for name in self.pages
-                  if re.fullmatch(r"series/(?!index\.)[^/]+\.html", name)]  # fmt: skip
-        for name in series:
+        """The strip is on all pages of the folder, and lists those that begin with a number."""
+        pages = [name for name in self.pages
+                 if re.fullmatch(r"series/(?!index\.)[^/]+\.html", name)]  # fmt: skip
+        series = [name for name in pages if name[len("series/")].isdigit()]
+        for name in pages:
             page = self.pages[name]
             order = [self.file_of(name, url) for _, url in page.strip]
             line = page.strip[0][0] if page.strip else 1
+            here = [url for _, url in page.strip].count("")
             if not page.strip:
                 self.say(name, 1, "no strip of the series above it: see docs/_ext/strip.py")
-            elif sorted(map(str, order)) != series or [u for _, u in page.strip].count("") != 1:
+            elif sorted(map(str, order)) != series or here != (name in series):
                 wanted, listed = ", ".join(series), ", ".join(map(str, order))
                 self.say(name, line, f"the strip lists {listed}; the series is {wanted}: mend it")
-            else:
+            elif name in series:
                 self.check_neighbours(name, page, order)
+            if name not in series:
+                continue
             notebooks = [url for _, url in page.links if url.endswith(".ipynb")]
             if not any(self.file_of(name, url) for url in notebooks):
                 self.say(name, 1, "no notebook to download: is it made from docs/pages?")

@@ -1,0 +1,21 @@
+"""Copy the scripts of a notebook into a new folder, for one command, and print its name."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def fresh():
+    Path("runs").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir="runs"))
+    for file in [*Path(".").glob("*.py"), *Path(".").glob("lessons.toml")]:
+        shutil.copy(file, folder)
+    for name in ("docs", "tools"):
+        if Path(name).is_dir():
+            made = shutil.ignore_patterns("_build", "series", "__pycache__")
+            shutil.copytree(name, folder / name, ignore=made if name == "docs" else None)
+    return folder
+
+
+if __name__ == "__main__":
+    print(fresh())
