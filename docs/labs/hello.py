@@ -6,6 +6,6 @@
 import os
 import sys
 
-names = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR")
+names = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE")
 text = "  ".join(f"{name}={os.environ[name]}" for name in names)
 sys.stdout.write(f"rank {os.environ['RANK']}: {text}\n")
