@@ -18,9 +18,8 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),
 ]
-# These take a minute or two each; what they run, `make docs` has just run.
-LONG = ("2_multigpu", "3_fault_tolerance", "4_multinode", "batch_and_learning_rate")
-LONG = dict.fromkeys(LONG, pytest.mark.soak)
+# Half a minute to six each; what they run, `make docs` has just run.
+LONG = {name: pytest.mark.soak for name in NOTEBOOKS if name != "0_intro"}
 CELL, ALL = 300, 1500  # seconds; bounds on hangs, not measures of speed
 AT_ONCE = 2
 EXECUTE = f"""
