@@ -72,8 +72,8 @@ class LessonDiff(SphinxDirective):
                 location=place,
             )  # fmt: skip
         rows = edit.rows
-        near = [row for row, visible in zip(rows, shown(rows), strict=True) if visible]
-        text = "\n".join((row.sign + row.text).rstrip() for row in near)
+        shown = zip(rows, series.near_changes(rows), strict=True)
+        text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
         node = lesson_code("", html=diff_html(edit), ids=[f"diff-{lesson.name}-{name}"])
         node += nodes.literal_block(text, text, language="diff")
         return [node, *self.parse_content_to_nodes()]
@@ -100,13 +100,6 @@ def note_files(env, lesson):
     env.note_dependency(str(lesson.root / "lessons.toml"))
 
 
-def shown(rows):
-    """For each row whether it is a change, or stands close enough to one to be shown at once."""
-    n = series.CONTEXT
-    changed = [row.changed for row in rows]
-    return [any(changed[max(0, i - n) : i + n + 1]) for i in range(len(rows))]
-
-
 def diff_html(edit):
     lesson, rows = edit.lesson, edit.rows
     added, removed = (sum(row.sign == sign for row in edit.lines) for sign in "+-")
@@ -116,7 +109,7 @@ def diff_html(edit):
         f'<a href="{file_link(lesson)}">{escape(lesson.file)}</a></span>'
         f'<span class="diff-count"><ins>+{added}</ins> <del>−{removed}</del></span></div>',
     ]
-    triples = zip(rows, shown(rows), word_marks(rows), strict=True)
+    triples = zip(rows, series.near_changes(rows), word_marks(rows), strict=True)
     first = True
     for visible, run in groupby(triples, lambda triple: triple[1]):
         run = list(run)

@@ -126,9 +126,8 @@ def _table(lessons):
 
 def _diff(edit):
     rows, lines, gap = edit.rows, [], False
-    changed = [row.changed for row in rows]
-    for i, row in enumerate(rows):
-        if any(changed[max(0, i - series.CONTEXT) : i + series.CONTEXT + 1]):
+    for row, near in zip(rows, series.near_changes(rows), strict=True):
+        if near:
             if gap or not lines:
                 lines.append(f"@@ {row.scope} @@")
             lines.append((row.sign + row.text).rstrip())

@@ -23,12 +23,12 @@ after files have changed.
     render.py     diffs, tree and table as text
 """
 
-from .diff import CONTEXT, Line, hunks
+from .diff import Line, hunks, near_changes
 from .manifest import load
 from .model import Edit, Lesson, Series
 from .source import Problem, SeriesError, Source
 
 __all__ = [
-    "CONTEXT", "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
-    "load",
+    "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
+    "load", "near_changes",
 ]  # fmt: skip

@@ -147,3 +147,9 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
     shift = min(range(-up, down + 1), key=cost)
     marks[start:stop] = [False] * (stop - start)
     marks[start + shift : stop + shift] = [True] * (stop - start)
+
+
+def near_changes(rows: list[Line]) -> list[bool]:
+    """For each row whether it is a change, or stands close enough to one to be shown with it."""
+    changed = [row.changed for row in rows]
+    return [any(changed[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
