@@ -275,6 +275,9 @@ axes.legend()
 # - It averages **gradients**, nothing else. The loss that a rank prints is its own; your metrics are
 #   too. :doc:`2_multigpu` reduces the loss. (Buffers, as in a batch normalisation, are not averaged
 #   either: in training, each ``forward`` copies those of rank 0 to all.)
+# - It does not join the **statistics of a batch**. A batch normalisation takes mean and variance over
+#   the samples of its own process. On GPUs ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)``
+#   puts layers in its place that take them over all processes.
 # - It does not touch the **data**. That the ranks see different samples is the sampler's doing.
 # - It does not save **memory**. Every process holds the whole model, its gradients and the state of its
 #   optimizer. (The older ``DataParallel`` also gathers on one GPU, which then runs out of memory; DDP has
