@@ -184,9 +184,8 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # %% [markdown]
 # Above, the all-reduces begin when backward has ended; below, during it. What that saves depends on
 # who does the work. Between GPUs, engines of their own carry the bytes, and backward hides nearly all of
-# it. Here the two processes share two cores, and gloo adds the numbers up on the same cores: what
-# backward gains by not waiting it loses by being slowed down. Look at "after backward", which is what
-# overlapping shortens; the rest varies from run to run.
+# it. Here the two processes share two cores, and gloo adds the numbers up on the same cores. So "after
+# backward" becomes shorter, but backward itself longer, and only the difference is won.
 
 # %% [markdown]
 # A ring

@@ -1,0 +1,160 @@
+"""GPT-2: the architecture of Radford et al. 2019, with its initialisation and tied embeddings.
+
+Names of parameters are those of the published weights, and the function is theirs too: with the
+same weights the logits are those of Hugging Face's GPT2LMHeadModel.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+# name: layers, heads, width. The first three are minGPT's, for small machines.
+PRESETS = {
+    "gpt-nano": (3, 3, 48),
+    "gpt-micro": (4, 4, 128),
+    "gpt-mini": (6, 6, 192),
+    "gpt2": (12, 12, 768),
+    "gpt2-medium": (24, 16, 1024),
+    "gpt2-large": (36, 20, 1280),
+    "gpt2-xl": (48, 25, 1600),
+}
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The shape of a model. Raises ValueError, with the nearest width that would do."""
+
+    vocab_size: int = 50257
+    block_size: int = 1024  # the most tokens that it can look back on
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    dropout: float = 0.1
+
+    def __post_init__(self):
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}, but must be in [0, 1)")
+        if self.n_embd % self.n_head:
+            nearest = max(1, round(self.n_embd / self.n_head)) * self.n_head
+            raise ValueError(
+                f"n_embd is {self.n_embd}, but must be a multiple of n_head, {self.n_head}: "
+                f"the nearest is {nearest}"
+            )
+
+    @classmethod
+    def preset(cls, name, **others):
+        """`GPTConfig.preset("gpt-nano", vocab_size=96)`. Raises ValueError for an unknown name."""
+        if name not in PRESETS:
+            raise ValueError(f"no preset {name!r}, but {', '.join(PRESETS)}")
+        n_layer, n_head, n_embd = PRESETS[name]
+        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **others})
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.n_head, self.dropout = config.n_head, config.dropout
+
+    def forward(self, x):
+        query, key, value = (
+            part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)  # batch, head, time, size
+            for part in self.c_attn(x).chunk(3, dim=-1)
+        )
+        # One fused kernel: the time × time scores are never in memory.
+        y = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout * self.training, is_causal=True
+        )
+        y = self.c_proj(y.transpose(1, 2).flatten(2))
+        return F.dropout(y, self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
+        self.dropout = config.dropout
+
+    def forward(self, x):
+        x = self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))  # tanh: as GPT-2 was trained
+        return F.dropout(x, self.dropout, self.training)
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(config.n_embd), CausalSelfAttention(config)
+        self.ln_2, self.mlp = nn.LayerNorm(config.n_embd), MLP(config)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """Tokens, a LongTensor [batch, time], to logits [batch, time, vocab_size].
+
+    The logits at time t say what comes at t + 1, and depend on no token after t.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(config.vocab_size, config.n_embd),
+            "wpe": nn.Embedding(config.block_size, config.n_embd),
+            "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+            "ln_f": nn.LayerNorm(config.n_embd),
+        })  # fmt: skip
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head.weight = self.transformer.wte.weight
+        for name, module in self.named_modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                # 2 additions to the residual stream in a layer: their variances sum to one's.
+                last = name.endswith("c_proj")
+                std = 0.02 / math.sqrt(2 * config.n_layer) if last else 0.02
+                nn.init.normal_(module.weight, std=std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(self, tokens):
+        time = tokens.size(1)
+        if time > self.config.block_size:
+            raise ValueError(f"{time} tokens, but the model looks back on {self.config.block_size}")
+        positions = torch.arange(time, device=tokens.device)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
+        x = F.dropout(x, self.config.dropout, self.training)
+        for block in self.transformer.h:
+            x = block(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+    @torch.no_grad()
+    def generate(self, tokens, count, temperature=1.0, top_k=None, generator=None):
+        """`tokens` [batch, time] and `count` tokens more, each drawn from the model's prediction.
+
+        `temperature` 0 takes the likeliest; `top_k` draws among so many of the likeliest only.
+        Leaves the model in the mode, training or not, in which it was.
+        """
+        training = self.training
+        self.eval()
+        for _ in range(count):
+            logits = self(tokens[:, -self.config.block_size :])[:, -1]
+            if top_k is not None:
+                least = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
+                logits = logits.masked_fill(logits < least, -math.inf)
+            if temperature == 0:
+                new = logits.argmax(-1, keepdim=True)
+            else:
+                odds = F.softmax(logits / temperature, dim=-1)
+                new = torch.multinomial(odds, 1, generator=generator)
+            tokens = torch.cat((tokens, new), dim=1)
+        self.train(training)
+        return tokens
