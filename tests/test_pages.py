@@ -149,6 +149,22 @@ WRONG = {
         "\n.. code-block:: console\n\n   $ make it so\n",
         ["a shell block that nobody ran: use the directive run, or not-run: $ make it so"],
     ),
+    "the same in a block of no language": (
+        "\n::\n\n   First\n   NCCL_P2P_DISABLE=1 torchrun x.py\n",
+        ["a shell block that nobody ran: use the directive run, or not-run: First"],
+    ),
+    "an option that cannot be read": (
+        run_of("echo fine", show="5"),
+        ["not enough values to unpack"],
+    ),
+    "a pattern that is none": (
+        run_of("echo fine", expect="fine("),
+        ["no regular expression: missing ), unterminated subpattern"],
+    ),
+    "a command in single backticks": (
+        "\n.. default-role:: code\n\nStart `torchrun --nope x`.\n",
+        ["``torchrun --nope x`` is no part of a command that a page runs"],
+    ),
     "more that is not run than the ceiling": (
         "\n.. not-run:: it needs a cluster\n\n   srun multigpu.py\n" * 2,
         ["2 blocks are marked not-run: no more than 1 may be"],

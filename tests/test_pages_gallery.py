@@ -55,6 +55,13 @@ def site(tmp_path):
     return site
 
 
+def test_a_cell_that_warns_is_an_error(site):
+    cell = "\n# %%\nimport warnings\n\nwarnings.warn('old spelling', stacklevel=1)\n"
+    site.write("docs/pages/0_intro.py", gallery_page("Intro\n=====\n\nHere.\n", cell))
+    status, output = site.build("html")
+    assert status != 0 and "a code cell warns" in output and "old spelling" in output
+
+
 def test_code_cells_follow_the_files_they_use(site):
     status, output = site.build("html")
     assert status == 0, output

@@ -121,3 +121,16 @@ def test_as_text_it_has_the_diff_and_the_output(site):
     assert f"$ echo {site.lesson.run}" in shows
     assert "not run here: it needs a cluster" in site.built("text/pages/cluster.txt")
     assert "exit status 3" in site.built("text/pages/fails.txt")
+
+
+def test_a_long_command_is_continued_and_lines_for_the_code_are_not_shown(site):
+    pieces = "'with a quoted   piece of its own'"
+    line = f"echo {pieces} {' '.join(['and-another-word'] * 6)} end"
+    run = run_of(line, "echo kept for the code", expect="kept for", lines=1)
+    site.write("docs/pages/long.rst", f"Long\n====\n\nProse.\n{run}")
+    built(site)
+    shown = words(site.built("html/pages/long.html"))
+    assert "kept for the code" not in shown
+    commands = re.search(r"(?m)^\$ ((?:.*\\\n)*.*)", shown)[1]
+    assert pieces in commands and commands.count("\n") == 1
+    assert re.sub(r" \\\n +", " ", commands) == line

@@ -40,7 +40,7 @@ from sphinx.util.docutils import SphinxDirective
 from tools.pages import shell
 from tools.pages.directives import commands, find, prose
 
-from .lesson_diff import lessons
+from .lesson_diff import lesson_code, lessons
 
 logger = logging.getLogger(__name__)
 LIMIT = 300
@@ -52,11 +52,24 @@ COMMAND = re.compile(
 )
 
 
+def pattern(text):
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return directives.unchanged_required(text)
+
+
+def two_numbers(text):
+    head, tail = map(int, (text or "").split())
+    return head, tail
+
+
 class Run(SphinxDirective):
     option_spec: ClassVar = {
-        "expect": lambda text: pattern(text),
+        "expect": pattern,
         "status": int,
-        "show": lambda text: two_numbers(text),
+        "show": two_numbers,
         "lines": int,
         "alone": directives.flag,
         "timeout": float,
@@ -114,19 +127,6 @@ class NotRun(SphinxDirective):
         return [nodes.container("", block, note, classes=["run-block", "not-run"])]
 
 
-def pattern(text):
-    try:
-        re.compile(text or "")
-    except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
-    return directives.unchanged_required(text)
-
-
-def two_numbers(text):
-    head, tail = map(int, (text or "").split())
-    return head, tail
-
-
 def note_dependencies(env, lines):
     """Also on the manifests, where `{multigpu}` and the like come from."""
     manifests = {lesson.root / "lessons.toml" for lesson in lessons()}
@@ -162,15 +162,25 @@ def cache_folder():
 
 def check_blocks(app, doctree):
     for block in doctree.findall(nodes.literal_block):
-        if str(block.get("language")).lower() in SHELLS and not block.get("ran"):
+        if not block.get("ran") and is_shell(block):
             logger.warning(
                 "a shell block that nobody ran: use the directive run, or not-run: %s",
                 block.astext()[:80], location=block,
             )  # fmt: skip
     for literal in doctree.findall(nodes.literal):
         text = " ".join(literal.astext().split())
-        if COMMAND.match(text) and "code" not in literal["classes"]:
+        if COMMAND.match(text):
             app.env.inline.setdefault(app.env.docname, []).append(text)
+
+
+def is_shell(block):
+    """By its language; and one of no language by what stands in it."""
+    language = str(block.get("language", "default")).lower()
+    lines = block.astext().split("\n") if language in ("default", "none", "text") else []
+    made = isinstance(block.parent, (lesson_code, nodes.system_message))
+    ours = made or "sphx-glr-script-out" in block["classes"]
+    looks = any(COMMAND.match(line.strip().removeprefix("$ ")) for line in lines)
+    return language in SHELLS or (looks and not ours)
 
 
 def check_all(app, env):
