@@ -6,7 +6,8 @@
 --nproc_per_node and --max-restarts are torchrun's, 2 and 3 by default.
 --patience 10 ends everything, with status 124, when nothing more is printed.
 --lose kills node1 in the middle, agent and workers, and its disk goes with it;
-then an empty machine takes its place, with the same command. Every line is
+then an empty machine takes its place, with the same command. --lose=node0 kills
+the one that --rdzv-endpoint names, and waits for what the other does. Every line is
 marked with the seconds since the start and the node it comes from. Linux only:
 it finds the processes of a node in /proc.
 """
@@ -35,7 +36,7 @@ def free_port():
 
 
 parser = argparse.ArgumentParser(usage=__doc__)
-parser.add_argument("--lose", action="store_true")
+parser.add_argument("--lose", nargs="?", const="node1", choices=["node0", "node1"])
 parser.add_argument("--patience", type=float, help="seconds without a line")
 parser.add_argument("--nproc_per_node", type=int, default=2)
 parser.add_argument("--max-restarts", type=int, default=3)
@@ -124,10 +125,13 @@ try:
     if options.lose:
         if not reached.wait(100):
             sys.exit(f"epoch {options.after} was not reached in 100 s")
-        nodes["node1"].kill()
-        shutil.rmtree("node1")
-        say("node1", "--- lost, with its disk; an empty one takes its place")
-        nodes["node1"] = Node("node1")
+        lost = nodes.pop(options.lose)
+        lost.kill()
+        shutil.rmtree(lost.name)
+        say(lost.name, "--- lost, with its disk")
+        if lost.name == "node1":
+            say("node1", "--- an empty one takes its place")
+            nodes["node1"] = Node("node1")
     while any(node.agent.poll() is None for node in nodes.values()):
         time.sleep(0.1)
         waited = time.monotonic() - last_line if last_line else 0
@@ -143,5 +147,6 @@ finally:
             node.kill()
         node.reader.join()
 for node in failed:
-    print(f"{node.name}: status {node.agent.returncode}", *node.unsaid[-20:])
+    print(f"{node.name}: status {node.agent.returncode}")
+    print("".join(node.unsaid[-20:]).rstrip())
 sys.exit(bool(failed))

@@ -77,9 +77,10 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Every command on these pages was run while the page was built, unless the line below it says "not
 # run here", and what is printed is what it printed. Each block was run in a fresh copy of the
 # scripts. If you type them all in one folder, move away first what an earlier block has left (files
-# ``*.pt``, folders ``node0`` and ``node1``), for some scripts go on from what they find. Run it yourself: ``make run`` in the repository sets everything up, and
-# ``source .venv/bin/activate`` lets you type the commands as they stand here. Each page can also be
-# taken along as a notebook, with the link at its end; it brings its scripts with it.
+# ``*.pt``, folders ``node0`` and ``node1``), for some scripts go on from what they find. Run it
+# yourself: ``make run`` in the repository sets everything up, and ``source .venv/bin/activate``
+# lets you type the commands as they stand here. Each page can also be taken along as a notebook,
+# with the link at its end; it brings its scripts with it.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -105,9 +106,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    the epoch, it gives a new order in each epoch and the same orders in each run.
 #
 # ``utils.py``
-#    holds what no page teaches: the data, the command line, the choice of the device, files
-#    written so that they are never half there. What in it has to do with several processes is explained where a
-#    script calls it.
+#    holds what no page teaches: the data, the command line, the choice of the device, files written
+#    so that they are never half there. What in it has to do with several processes is explained
+#    where a script calls it.
 #
 # All scripts take the same arguments: the number of epochs, the epochs between two saves, and if
 # you like ``--batch_size`` and ``--checkpoint_path``.

@@ -26,8 +26,8 @@ What is DDP
 # - The :term:`rank` is the number of a process, from 0; the :term:`world size` is how many there are.
 # - The processes form a :term:`process group`. What they do together is a :term:`collective`: an
 #   operation that *every* process of the group must call, or the others wait.
-# - The collective that matters most is **all-reduce**: everybody brings a tensor, and everybody gets the
-#   sum.
+# - The collective that matters most is **all-reduce**: everybody brings a tensor, and everybody
+#   gets the sum.
 # - The :term:`backend` carries it out: NCCL between GPUs, :term:`gloo` between CPUs. All of this page
 #   runs on CPUs.
 
@@ -54,22 +54,23 @@ What is DDP
 #
 # - Every process had drawn other weights. One :term:`broadcast` from rank 0 made them equal. Buffers,
 #   such as the running means of a batch normalisation, travel too.
-# - Between the ranks the difference is 0, and it stays 0. Nobody ever compares or corrects weights: equal
-#   gradients are enough.
+# - Between the ranks the difference is 0, and it stays 0. Nobody ever compares or corrects weights:
+#   equal gradients are enough.
 # - From the real DDP the difference is 0 as well, to the last bit. DDP divides each gradient by the
 #   world size before it sums, ours afterwards; for two processes that makes no difference.
-# - From one process with the whole batch there are a few units of the last decimal, because floating-point
-#   sums depend on their order.
+# - From one process with the whole batch there are a few units of the last decimal, because
+#   floating-point sums depend on their order.
 #
 # Why the average?
 # ----------------
 #
-# The loss is a mean over the samples of a batch: of the 16 that a rank has, say. The gradient of a mean is
-# the mean of the gradients. Two ranks have the means over two halves, and *the mean of the two is the mean
-# over all 32*: the gradient of the large batch.
+# The loss is a mean over the samples of a batch: of the 16 that a rank has, say. The gradient of a
+# mean is the mean of the gradients. Two ranks have the means over two halves, and *the mean of the
+# two is the mean over all 32*: the gradient of the large batch.
 #
-# That holds if the shares are equal. The last two lines of the output show what happens if they are not:
-# the mean of means weighs ranks, not samples. ``DistributedSampler`` makes the shares equal for you.
+# That holds if the shares are equal. The last two lines of the output show what happens if they are
+# not: the mean of means weighs ranks, not samples. ``DistributedSampler`` makes the shares equal
+# for you.
 #
 # It is the *average*, not the sum. With the sum the step would grow with the number of processes, as if
 # somebody had turned up the learning rate.
@@ -101,9 +102,9 @@ What is DDP
 #    :edit: say-the-order
 #    :confirmed: 9281fd2bee40
 #
-#    The layers are named 0 to 5, and the gradients arrive from 5 to 0. This, and not that "layers are
-#    independent", is why communication and computation can overlap: *backward is a sequence, and what it
-#    has finished it does not touch again.*
+#    The layers are named 0 to 5, and the gradients arrive from 5 to 0. This, and not that "layers
+#    are independent", is why communication and computation can overlap: *backward is a sequence,
+#    and what it has finished it does not touch again.*
 #
 # .. run::
 #    :expect: Gradients arrive: 5\.
@@ -121,13 +122,14 @@ What is DDP
 #    :edit: fill-buckets
 #    :confirmed: 81e55f048fe7
 #
-#    A :term:`bucket` takes gradients in the order in which backward delivers them, until it is full. When
-#    the last of its gradients has come, all are copied into one piece of memory, and that is
-#    all-reduced. Afterwards the gradients *are* views of that piece, so nothing is copied back.
+#    A :term:`bucket` takes gradients in the order in which backward delivers them, until it is
+#    full. When the last of its gradients has come, all are copied into one piece of memory, and
+#    that is all-reduced. Afterwards the gradients *are* views of that piece, so nothing is copied
+#    back.
 #
-#    DDP does the same, with a first bucket of 1 MiB, so that something is under way early, and further
-#    ones of 25 MiB (``bucket_cap_mb``). After the first iteration it rebuilds its buckets in the order in
-#    which the gradients really came.
+#    DDP does the same, with a first bucket of 1 MiB, so that something is under way early, and
+#    further ones of 25 MiB (``bucket_cap_mb``). After the first iteration it rebuilds its buckets
+#    in the order in which the gradients really came.
 #
 # .. run::
 #    :expect: Each step: \d all-reduces
@@ -183,19 +185,19 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 
 # %% [markdown]
 # Above, the all-reduces begin when backward has ended; below, during it. What that saves depends on
-# who does the work. Between GPUs, engines of their own carry the bytes, and backward hides nearly all of
-# it. Here the two processes share two cores, and gloo adds the numbers up on the same cores. So "after
-# backward" becomes shorter, but backward itself longer, and only the difference is won.
+# who does the work. Between GPUs, engines of their own carry the bytes, and backward hides nearly
+# all of it. Here the two processes share two cores, and gloo adds the numbers up on the same cores.
+# So "after backward" becomes shorter, but backward itself longer, and only the difference is won.
 
 # %% [markdown]
 # A ring
 # ------
 #
-# How do you sum tensors that lie in four processes? If each sent everything to each, every process would
-# send its whole tensor three times, and with more processes ever more. A *ring* does better. The tensor is
-# cut into as many chunks as there are processes, and each process only ever talks to its neighbours.
-# (``isend`` and ``irecv`` begin to send to one process or to receive from one, and ``wait()`` waits for
-# it. A view is a part of the tensor, not a copy.)
+# How do you sum tensors that lie in four processes? If each sent everything to each, every process
+# would send its whole tensor three times, and with more processes ever more. A *ring* does better.
+# The tensor is cut into as many chunks as there are processes, and each process only ever talks to
+# its neighbours. (``isend`` and ``irecv`` begin to send to one process or to receive from one, and
+# ``wait()`` waits for it. A view is a part of the tensor, not a copy.)
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
@@ -207,9 +209,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 #    python docs/theory/ring_all_reduce.py
 #
-# First chunks are *added* on their way around: the *reduce-scatter*. After three steps each rank holds
-# one chunk that is complete: 15 = 1 + 2 + 4 + 8. Then the complete chunks are *copied* around once more:
-# the *all-gather*.
+# First chunks are *added* on their way around: the *reduce-scatter*. After three steps each rank
+# holds one chunk that is complete: 15 = 1 + 2 + 4 + 8. Then the complete chunks are *copied* around
+# once more: the *all-gather*.
 
 # %%
 log = lab.run("python docs/theory/ring_all_reduce.py")
@@ -245,8 +247,8 @@ axes[0].tick_params(length=0)
 #
 # a process: ``S`` for two, nearly ``2 S`` for many, and *never more*, however many there are. The
 # script has counted what it sent, with a larger tensor, and the count agrees. That is why data
-# parallelism scales. (NCCL and gloo choose between rings, trees and other patterns; the amount is of this
-# order for all good ones.)
+# parallelism scales. (NCCL and gloo choose between rings, trees and other patterns; the amount is
+# of this order for all good ones.)
 
 # %%
 counted = re.findall(r"([\d,]+) floats.*\n +each sent ([\d,]+) to ([\d,]+) bytes", log)
@@ -266,7 +268,8 @@ axes.legend()
 
 # %% [markdown]
 # So in each step a process sends between one and two times the size of the gradients, whatever the
-# size of the batch. A larger batch means more work for the same bytes; it is the first thing to try where DDP is not faster.
+# size of the batch. A larger batch means more work for the same bytes; it is the first thing to try
+# where DDP is not faster.
 #
 # What DDP is not
 # ---------------
@@ -278,9 +281,9 @@ axes.legend()
 #   the samples of its own process. On GPUs ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)``
 #   puts layers in its place that take them over all processes.
 # - It does not touch the **data**. That the ranks see different samples is the sampler's doing.
-# - It does not save **memory**. Every process holds the whole model, its gradients and the state of its
-#   optimizer. (The older ``DataParallel`` also gathers on one GPU, which then runs out of memory; DDP has
-#   no such main GPU.)
+# - It does not save **memory**. Every process holds the whole model, its gradients and the state of
+#   its optimizer. (The older ``DataParallel`` also gathers on one GPU, which then runs out of
+#   memory; DDP has no such main GPU.)
 # - It does not start **processes**. ``mp.spawn`` does, in :doc:`2_multigpu`, and ``torchrun`` in
 #   :doc:`3_fault_tolerance`.
 #

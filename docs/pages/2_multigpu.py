@@ -49,8 +49,8 @@ Multi-GPU with DDP
 #    refuses with a ``RuntimeError``.
 
 # %% [markdown]
-# Without ``mp.spawn``, with ``worker`` called directly, there is one process where two are awaited. It waits for the other for ever, and the
-# only thing that you see is that you see nothing:
+# Without ``mp.spawn``, with ``worker`` called directly, there is one process where two are awaited.
+# It waits for the other for ever, and the only thing that you see is that you see nothing:
 #
 # .. run::
 #    :expect: ^No GPU
@@ -70,10 +70,11 @@ Multi-GPU with DDP
 #    :edit: construct-the-process-group
 #    :confirmed: 2804b8c3bbb3
 #
-#    The processes must find each other. The parent opens a :term:`store`, a small server of
-#    keys and values, on a port that the system chooses (``0``); nobody else is using it, so two runs on one machine never collide. ``MASTER_PORT`` in the environment, which the
-#    processes inherit, tells them where. Each connects to it in ``ddp_setup``; the parent must keep
-#    its ``store``, for with it the server would go.
+#    The processes must find each other. The parent opens a :term:`store`, a small server of keys
+#    and values, on a port that the system chooses (``0``); nobody else is using it, so two runs on
+#    one machine never collide. ``MASTER_PORT`` in the environment, which the processes inherit,
+#    tells them where. Each connects to it in ``ddp_setup``; the parent must keep its ``store``, for
+#    with it the server would go.
 #
 #    ``init_process_group`` then makes the :term:`process group`: who am I, how many are we,
 #    through which store do we meet. It returns when all have come.
@@ -142,7 +143,8 @@ Multi-GPU with DDP
 #    ``DistributedSampler`` shuffles all 2,048 samples in the same way on every process, and then
 #    deals them out like cards: rank 0 takes the first, rank 1 the second, rank 0 the third. It asks
 #    the process group for rank and world size by itself. (If the number of samples is not a
-#    multiple of the number of processes, it repeats a few from the start, so that everybody takes equally many steps.)
+#    multiple of the number of processes, it repeats a few from the start, so that everybody takes
+#    equally many steps.)
 #
 #    The order is drawn from a seed and the number of the epoch, and the sampler must be told the
 #    number: ``set_epoch``. ``single_gpu.py`` seeds its sampler with the epoch too, which is why one
@@ -202,8 +204,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    twice.
 #
 #    The order matters. ``all_reduce`` is a :term:`collective`: all processes must call it, and
-#    ``dist.get_rank()``, which asks the group for the rank, decides only who prints. Below the ``return`` only rank 0 would. It would wait for the others, or worse, meet the next thing
-#    that they send, which is a gradient.
+#    ``dist.get_rank()``, which asks the group for the rank, decides only who prints. Below the
+#    ``return`` only rank 0 would. It would wait for the others, or worse, meet the next thing that
+#    they send, which is a gradient.
 
 # %% [markdown]
 # Without it rank 0 reports its own share as if it were all:
@@ -256,9 +259,10 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :confirmed: 810ef5a91169
 #
 #    A process group has threads and connections of its own. They must end before Python does:
-#    gloo's threads may otherwise drop the last reference to a Python object while the interpreter is
-#    being taken down, and the process dies with SIGABRT, after a training that went well. (It happens in a few runs of a
-#    hundred: :doc:`symptoms`, "terminate called without an active exception".)
+#    gloo's threads may otherwise drop the last reference to a Python object while the interpreter
+#    is being taken down, and the process dies with SIGABRT, after a training that went well. (It
+#    happens in a few runs of a hundred: :doc:`symptoms`, "terminate called without an active
+#    exception".)
 #
 #    ``finally`` sees to it that the group goes whatever happens. The ``barrier`` stands in front of
 #    it, for success only: everybody waits until rank 0 has saved. In ``finally`` it would hang
@@ -299,9 +303,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with small batches. The model has 21 parameters and a step takes a fraction of a millisecond, less than the
-# two processes need to agree on the gradients. The larger the batch, the fewer the steps, and the
-# less that counts. First the default, 32 samples a process, then 1,024:
+# Not with small batches. The model has 21 parameters and a step takes a fraction of a millisecond,
+# less than the two processes need to agree on the gradients. The larger the batch, the fewer the
+# steps, and the less that counts. First the default, 32 samples a process, then 1,024:
 
 # %%
 from statistics import median

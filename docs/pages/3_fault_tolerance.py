@@ -120,7 +120,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort
 #
 # (``GROUP_RANK`` is the number of the node; the scripts do not use it. ``MASTER_ADDR`` and
-# ``MASTER_PORT``, the place of the store, differ from run to run and are left out.) Started without ``torchrun``, the script has nothing to go by, and says how it wants to be started:
+# ``MASTER_PORT``, the place of the store, differ from run to run and are left out.) Started without
+# ``torchrun``, the script has nothing to go by, and says how it wants to be started:
 #
 # .. run::
 #    :expect: no RANK in the environment

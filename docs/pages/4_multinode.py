@@ -115,10 +115,11 @@ Multi-node
 #    sed '/^        epochs = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 broken.py 30 10
 #
-# In the copy everybody takes what there is: ``node0`` begins with epoch 1 and a new model, ``node1`` with epoch 21
-# and a trained one. Their gradients are averaged all the same, and what is printed is the mean of two
-# losses that have nothing to do with each other. When ``node1`` has reached epoch 30 it waits at the
-# barrier, ``node0`` waits for gradients, and that is how it stays (``--patience`` ends it).
+# In the copy everybody takes what there is: ``node0`` begins with epoch 1 and a new model,
+# ``node1`` with epoch 21 and a trained one. Their gradients are averaged all the same, and what is
+# printed is the mean of two losses that have nothing to do with each other. When ``node1`` has
+# reached epoch 30 it waits at the barrier, ``node0`` waits for gradients, and that is how it stays
+# (``--patience`` ends it).
 
 # %% [markdown]
 # Losing a node
@@ -134,10 +135,11 @@ Multi-node
 #    python docs/labs/nodes.py --lose multinode.py 40 10
 #    ls node0 node1
 #
-# Here the system closes the connections of the killed processes, so those on ``node0`` notice. (They
-# wait two seconds before they end, so that the first failure is seen first. A machine that loses its
-# power closes nothing: they then wait for a timeout.) Their agent waits for a second node to come to the rendezvous. When it has, all start again, the new node asks who holds
-# the newest checkpoint, and gets it over the network.
+# Here the system closes the connections of the killed processes, so those on ``node0`` notice.
+# (They wait two seconds before they end, so that the first failure is seen first. A machine that
+# loses its power closes nothing: they then wait for a timeout.) Their agent waits for a second node
+# to come to the rendezvous. When it has, all start again, the new node asks who holds the newest
+# checkpoint, and gets it over the network.
 
 # %%
 import re
@@ -159,9 +161,16 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
 # What the others do not survive is the loss of the node that ``--rdzv-endpoint`` names. It holds the
-# store through which all agree, and all other agents end when it goes (not run
-# here). Start the command again on
-# all nodes, or have a scheduler do it: the checkpoints are there.
+# store through which all agree, and all other agents end when it goes:
+#
+# .. run::
+#    :expect: RendezvousConnectionError: The connection to the C10d store has failed
+#    :status: 1
+#    :show: 1 1
+#
+#    python docs/labs/nodes.py --nproc_per_node=1 --lose=node0 multinode.py 40 10
+#
+# Start the command again on all nodes, or have a scheduler do it: the checkpoints are there.
 
 # %% [markdown]
 # What could go wrong
@@ -174,7 +183,13 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 # **Each node trains by itself.** With ``--standalone``, which suits one machine, every node is a
 # whole of its own: two trainings, two times rank 0, no error. The loss does not show it, since each
-# counts all 2,048 samples. ``hello.py`` does: ``WORLD_SIZE`` is 2 where it should be 4.
+# counts all 2,048 samples. ``hello.py`` does: ``WORLD_SIZE`` is 2 where it should be 4, and rank 0
+# is there twice.
+#
+# .. run::
+#    :expect: node1: rank 0: .*WORLD_SIZE=2
+#
+#    for node in node0 node1; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A file that cannot be read.** If a node's own checkpoint is damaged the script refuses to start,
 # even if others have a good one: a disk that returns half a file wants to be looked at.

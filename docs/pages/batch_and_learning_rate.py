@@ -28,8 +28,9 @@ Batch size and learning rate
 # The proof
 # ---------
 #
-# The same global batch of 64, by 1, 2 and 4 processes, and by the script for one device. ``distance.py``
-# prints the largest difference between any two weights, and between any two momenta:
+# The same global batch of 64, by 1, 2 and 4 processes, and by the script for one device.
+# ``distance.py`` prints the largest difference between any two weights, and between any two
+# momenta:
 #
 # .. run::
 #    :expect: ^four.pt .* weights [\d.]+e-0[789]
@@ -79,11 +80,11 @@ axes.legend()
 #
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
 #   number of processes. It is the right first step, since it shows whether your changes are correct.
-# - **To go faster**, let the global batch grow, and the learning rate with it. For SGD the usual rule is
-#   linear: twice the batch, twice the rate, after a few epochs in which it climbs to that
+# - **To go faster**, let the global batch grow, and the learning rate with it. For SGD the usual
+#   rule is linear: twice the batch, twice the rate, after a few epochs in which it climbs to that
 #   (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__: batch 8,192 on 256 GPUs, with the
-#   accuracy of a batch of 256). For Adam the square root of the factor is more common. Neither rule holds for ever: there
-#   is a size beyond which a larger batch buys nothing.
+#   accuracy of a batch of 256). For Adam the square root of the factor is more common. Neither rule
+#   holds for ever: there is a size beyond which a larger batch buys nothing.
 # - **Do not** multiply the gradients by the number of processes. DDP averages; libraries that *sum*
 #   them make the learning rate depend on the number of devices without saying so.
 #
@@ -110,5 +111,5 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# It nearly falls on the curve of one process. That it goes so well is owed to the problem: a linear model. On yours,
-# measure.
+# It nearly falls on the curve of one process. That it goes so well is owed to the problem: a linear
+# model. On yours, measure.
