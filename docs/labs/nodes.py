@@ -1,12 +1,12 @@
 """Play two machines on this one: an agent for each, in folders of their own.
 
     python docs/labs/nodes.py multinode.py 20 10
-    python docs/labs/nodes.py --lose multinode.py 40 10
+    python docs/labs/nodes.py --lose node1 multinode.py 40 10
 
 --nproc_per_node and --max-restarts are torchrun's, 2 and 3 by default.
 --patience 10 ends everything, with status 124, when nothing more is printed.
---lose kills node1 in the middle, agent and workers, and its disk goes with it;
-then an empty machine takes its place, with the same command. --lose=node0 kills
+--lose node1 kills it in the middle, agent and workers, and its disk goes with it;
+then an empty machine takes its place, with the same command. --lose node0 kills
 the one that --rdzv-endpoint names, and waits for what the other does. Every line is
 marked with the seconds since the start and the node it comes from. Linux only:
 it finds the processes of a node in /proc.
@@ -36,7 +36,7 @@ def free_port():
 
 
 parser = argparse.ArgumentParser(usage=__doc__)
-parser.add_argument("--lose", nargs="?", const="node1", choices=["node0", "node1"])
+parser.add_argument("--lose", choices=["node0", "node1"])
 parser.add_argument("--patience", type=float, help="seconds without a line")
 parser.add_argument("--nproc_per_node", type=int, default=2)
 parser.add_argument("--max-restarts", type=int, default=3)

@@ -132,7 +132,7 @@ Multi-node
 #    :expect: Resuming after epoch 10
 #    :show: 30 4
 #
-#    python docs/labs/nodes.py --lose multinode.py 40 10
+#    python docs/labs/nodes.py --lose node1 multinode.py 40 10
 #    ls node0 node1
 #
 # Here the system closes the connections of the killed processes, so those on ``node0`` notice.
@@ -146,7 +146,7 @@ import re
 
 import lab
 
-log = lab.run("python docs/labs/nodes.py --lose multinode.py 40 10", "ls node0 node1")
+log = lab.run("python docs/labs/nodes.py --lose node1 multinode.py 40 10", "ls node0 node1")
 ran = [(float(t), int(e)) for t, e in re.findall(r"([\d.]+) s  node\d \| Epoch +(\d+) \| loss", log)]
 lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)
@@ -168,7 +168,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :status: 1
 #    :show: 1 1
 #
-#    python docs/labs/nodes.py --nproc_per_node=1 --lose=node0 multinode.py 40 10
+#    python docs/labs/nodes.py --nproc_per_node=1 --lose node0 multinode.py 40 10
 #
 # Start the command again on all nodes, or have a scheduler do it: the checkpoints are there.
 
