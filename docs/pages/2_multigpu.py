@@ -354,7 +354,7 @@ axes.set(xlabel="samples/s (median epoch)", xlim=(0, max(speeds.values()) * 1.35
 #    :expect: is kept as multigpu\.1\.pt
 #    :show: 0 3
 #
-#    NPROC=1 python multigpu.py 1 1
+#    python single_gpu.py 1 1 --checkpoint_path multigpu.pt | tail -n 1
 #    NPROC=1 python multigpu.py 1 1
 #
 # **One process dies.** Let rank 1 fail in its second epoch. The other is ended within seconds, and the

@@ -216,7 +216,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :status: 1
 #    :show: 0 3
 #
-#    OMP_NUM_THREADS=1 python docs/labs/kill.py 3 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10
+#    OMP_NUM_THREADS=1 python docs/labs/kill.py 3 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 5 5
 #
 # **It trains nothing and ends with success.** The checkpoint has run as many epochs already:
 #
