@@ -49,7 +49,7 @@ class Trainer:
     def _run_epoch(self, epoch):
         start = time.perf_counter()
         self.train_data.sampler.set_epoch(epoch)
-        totals = torch.zeros(2, device=self.device)  # summed loss, samples
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
         for source, targets in self.train_data:
             source, targets = source.to(self.device), targets.to(self.device)
             loss = self._run_batch(source, targets)
@@ -76,10 +76,10 @@ class Trainer:
         checkpoint = utils.read_checkpoint(self.path, model, self.optimizer)
         # Nodes share no disk: all take the newest checkpoint that any holds.
         # It travels whole (on GPUs, through their memory): leave room for it.
-        epochs = [None] * dist.get_world_size()
-        dist.all_gather_object(epochs, checkpoint["epochs_run"])
+        progress = [None] * dist.get_world_size()
+        dist.all_gather_object(progress, checkpoint["epochs_run"])
         newest = [checkpoint]
-        dist.broadcast_object_list(newest, src=epochs.index(max(epochs)))
+        dist.broadcast_object_list(newest, src=progress.index(max(progress)))
         checkpoint = newest[0]
         self.epochs_run = checkpoint["epochs_run"]
         if self.epochs_run > 0:

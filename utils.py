@@ -69,9 +69,7 @@ def parse_args(manual):
     Returns `total_epochs`, `save_every` (epochs), `batch_size` (samples per process) and
     `checkpoint_path`. Raises `Mistake`.
     """
-    sys.excepthook = _excepthook
-    # A shell's `&` has it ignored, but it is what ends mp.spawn's processes when their parent dies.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    show_mistakes()
     parser = _Parser(description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("total_epochs", type=int, nargs="?", default=50, help="default: 50")
     parser.add_argument(
@@ -85,11 +83,23 @@ def parse_args(manual):
     for name in ("total_epochs", "save_every", "batch_size"):
         if getattr(args, name) < 1:
             raise Mistake(f"{name} is {getattr(args, name)}, but must be at least 1")
-    _check_folder(args.checkpoint_path)
-    _check_launcher(manual)
+    check_start(manual, args.checkpoint_path)
     world_size = int(os.environ.get("WORLD_SIZE", 1)) if "torchrun" in manual else 1
     _check_share(args.batch_size, world_size)
     return args
+
+
+def show_mistakes():
+    """From now on a `Mistake` ends the program with its one line, said by one process only."""
+    sys.excepthook = _excepthook
+    # A shell's `&` has it ignored, but it is what ends mp.spawn's processes when their parent dies.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def check_start(manual, checkpoint_path):
+    """Refuse a launcher that is not the one of `manual`, and a path that cannot be written."""
+    _check_folder(checkpoint_path)
+    _check_launcher(manual)
 
 
 def _check_launcher(manual):
@@ -201,15 +211,15 @@ def report(epoch, totals, start):
     )
 
 
-def report_resume(epochs_run, total_epochs, path):
+def report_resume(done, total, path, unit="epoch"):
     """Say where training goes on, or that there is nothing left to do."""
-    if epochs_run >= total_epochs:
+    if done >= total:
         _print(
-            f"{path} has run {epochs_run} epochs already and {total_epochs} were asked for: ask "
+            f"{path} has run {done} {unit}s already and {total} were asked for: ask "
             "for more, or start afresh with another --checkpoint_path"
         )
-    elif epochs_run > 0:
-        _print(f"Resuming after epoch {epochs_run}")
+    elif done > 0:
+        _print(f"Resuming after {unit} {done}")
 
 
 def _print(line):
@@ -220,31 +230,50 @@ def _print(line):
 
 
 def save_checkpoint(checkpoint, path):
-    """Write `checkpoint` so that `path` is at every moment the old file or the new one, whole.
+    """Write `checkpoint` as `write` does, and say so. Raises `Mistake` if the file system refuses.
 
-    A SIGKILL in mid-save leaves a hidden file `.NAME.*.tmp` beside it, for the user to delete.
-    Raises `Mistake` if the file system refuses.
+    It must tell how far training is, as `epochs_run` or as `steps_run`.
     """
     path = os.path.realpath(path)  # through a link, not over it
+    unit, count = _progress(checkpoint)
+    try:
+        write(checkpoint, path)
+    except OSError as error:
+        raise Mistake(
+            f"cannot save {path} after {unit} {count}: {error.strerror or error}; what was saved "
+            "before is intact: make room, or pass another --checkpoint_path"
+        ) from None
+    width = 2 if unit == "epoch" else 5
+    _print(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
+
+
+def write(content, path):
+    """`torch.save`, so that `path` is at every moment the old file or the new one, whole.
+
+    A SIGKILL in mid-save leaves a hidden file `.NAME.*.tmp` beside it, for the user to delete.
+    Raises OSError.
+    """
     temporary = _temporary(path)
     try:
         with open(temporary, "xb") as file:
-            torch.save(checkpoint, file)
+            torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())  # the data reach the disk before the name does
         os.replace(temporary, path)
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
         os.fsync(folder)  # and the name before anybody relies on it
         os.close(folder)
     except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
         if os.path.exists(temporary):
             os.remove(temporary)
-        reason = getattr(error.__context__ or error, "strerror", None) or error
-        raise Mistake(
-            f"cannot save {path} after epoch {checkpoint['epochs_run']}: {reason}; what was saved "
-            "before is intact: make room, or pass another --checkpoint_path"
-        ) from None
-    _print(f"Epoch {checkpoint['epochs_run']:2} | checkpoint saved to {os.path.relpath(path)}")
+        cause = error.__context__ or error
+        raise cause if isinstance(cause, OSError) else OSError(str(cause)) from None
+
+
+def _progress(checkpoint):
+    """What is counted, and how many have run: `("epoch", 10)` or `("step", 500)`."""
+    unit = "step" if "steps_run" in checkpoint else "epoch"
+    return unit, checkpoint[f"{unit}s_run"]
 
 
 def _temporary(path):

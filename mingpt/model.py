@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 # name: layers, heads, width. The first three are minGPT's, for small machines.
-PRESETS = {
+MODELS = {
     "gpt-nano": (3, 3, 48),
     "gpt-micro": (4, 4, 128),
     "gpt-mini": (6, 6, 192),
@@ -50,9 +50,9 @@ class GPTConfig:
     @classmethod
     def preset(cls, name, **others):
         """`GPTConfig.preset("gpt-nano", vocab_size=96)`. Raises ValueError for an unknown name."""
-        if name not in PRESETS:
-            raise ValueError(f"no preset {name!r}, but {', '.join(PRESETS)}")
-        n_layer, n_head, n_embd = PRESETS[name]
+        if name not in MODELS:
+            raise ValueError(f"no preset {name!r}, but {', '.join(MODELS)}")
+        n_layer, n_head, n_embd = MODELS[name]
         return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **others})
 
 
@@ -124,6 +124,14 @@ class GPT(nn.Module):
                 nn.init.normal_(module.weight, std=std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+    def parameter_groups(self, weight_decay):
+        """For the optimizer: matrices decay; biases and the gains of LayerNorm do not."""
+        parameters = list(self.parameters())
+        return [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
+        ]
 
     def forward(self, tokens):
         time = tokens.size(1)

@@ -23,14 +23,18 @@ def command(lesson, *args, nproc=2, launcher=()):
     `launcher`, if given, are the flags of torchrun in place of the documented ones.
     """
     variables, words = LESSONS[lesson].command
-    script = next(word for word in words if word.endswith(".py"))
-    flags = words[1 : words.index(script)]
+    start = next(i for i, word in enumerate(words) if word == "-m" or word.endswith(".py"))
+    flags = words[1:start]
+    if words[start] == "-m":
+        script, variables = words[start : start + 2], {**variables, "PYTHONPATH": str(ROOT)}
+    else:
+        script = [str(ROOT / words[start])]
     if words[0] == "torchrun":
         flags = [flag for flag in launcher or flags if not flag.startswith("--nproc_per_node")]
         flags.append(f"--nproc_per_node={nproc}")
     else:
         variables = {**variables, "NPROC": str(nproc)}
-    return variables, [words[0], *flags, str(ROOT / script), *map(str, args)]
+    return variables, [words[0], *flags, *script, *map(str, args)]
 
 
 STANDALONE = ("--standalone", "--max-restarts=3")
@@ -53,11 +57,14 @@ class Process:
             for name, value in os.environ.items()
             if name not in ("NPROC", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "LOCAL_RANK")
         }
+        env = dict(env)
+        if "PYTHONPATH" in env and "PYTHONPATH" in variables:
+            env["PYTHONPATH"] += ":" + variables["PYTHONPATH"]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.process = subprocess.Popen(
             words,
             cwd=cwd,
-            env={**inherited, "PATH": path, "TMPDIR": str(temporary), **variables, **dict(env)},
+            env={**inherited, "PATH": path, "TMPDIR": str(temporary), **variables, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -176,4 +183,5 @@ def _is_worker(pid):
         environment = Path(f"/proc/{pid}/environ").read_text()
     except OSError:
         return False
-    return "spawn_main" in line or ("LOCAL_RANK=" in environment and ".py" in line)
+    script = ".py" in line or "\0-m\0" in line
+    return "spawn_main" in line or ("LOCAL_RANK=" in environment and script)

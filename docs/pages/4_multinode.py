@@ -41,10 +41,10 @@ Multi-node
 # Now the training. Only rank 0 prints the loss, over all four:
 #
 # .. run::
-#    :expect: node1 \| Epoch 20 \| checkpoint saved
+#    :expect: node1 \| Epoch 10 \| checkpoint saved
 #    :show: 5 4
 #
-#    python docs/labs/nodes.py multinode.py 20 10
+#    python docs/labs/nodes.py multinode.py 10 5
 #    ls node0 node1
 #
 # Two edits to the script make this safe.
@@ -82,7 +82,7 @@ Multi-node
 #
 # .. lesson-diff:: multinode
 #    :edit: resume-from-the-newest
-#    :confirmed: bdec87d43c7d
+#    :confirmed: e09610d788b2
 #
 #    After a restart the nodes may hold different files. One was killed between writing and renaming;
 #    one comes back with an empty disk; one has a file from last week. Were each to go on from its
@@ -98,7 +98,7 @@ Multi-node
 #    and sends the weights only, neither momentum nor epoch.
 
 # %% [markdown]
-# Let ``node1`` have a checkpoint of 20 epochs and ``node0`` none. Both are to go on to 30: first with
+# Let ``node1`` have a checkpoint of 10 epochs and ``node0`` none. Both are to go on to 15: first with
 # these lines, then with a copy of the script that lacks them. (A checkpoint is named after its
 # script, so the copy gets ``node1``'s file as ``broken.pt``.)
 #
@@ -107,18 +107,18 @@ Multi-node
 #    :status: 124
 #    :show: 5 3
 #
-#    torchrun --standalone multinode.py 20 10 | tail -n 1
+#    torchrun --standalone multinode.py 10 10 | tail -n 1
 #    mkdir node1
 #    cp multinode.pt node1/multinode.pt
 #    mv multinode.pt node1/broken.pt
-#    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 30 10
-#    sed '/^        epochs = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
-#    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 broken.py 30 10
+#    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 15 5
+#    sed '/^        progress = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
+#    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 broken.py 15 5
 #
 # In the copy everybody takes what there is: ``node0`` begins with epoch 1 and a new model,
-# ``node1`` with epoch 21 and a trained one. Their gradients are averaged all the same, and what is
+# ``node1`` with epoch 11 and a trained one. Their gradients are averaged all the same, and what is
 # printed is the mean of two losses that have nothing to do with each other. When ``node1`` has
-# reached epoch 30 it waits at the barrier, ``node0`` waits for gradients, and that is how it stays
+# reached epoch 15 it waits at the barrier, ``node0`` waits for gradients, and that is how it stays
 # (``--patience`` ends it).
 
 # %% [markdown]
@@ -132,7 +132,7 @@ Multi-node
 #    :expect: Resuming after epoch 10
 #    :show: 30 4
 #
-#    python docs/labs/nodes.py --lose node1 multinode.py 40 10
+#    python docs/labs/nodes.py --lose node1 multinode.py 30 10
 #    ls node0 node1
 #
 # Here the system closes the connections of the killed processes, so those on ``node0`` notice.
@@ -146,7 +146,7 @@ import re
 
 import lab
 
-log = lab.run("python docs/labs/nodes.py --lose node1 multinode.py 40 10", "ls node0 node1")
+log = lab.run("python docs/labs/nodes.py --lose node1 multinode.py 30 10", "ls node0 node1")
 ran = [(float(t), int(e)) for t, e in re.findall(r"([\d.]+) s  node\d \| Epoch +(\d+) \| loss", log)]
 lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)
@@ -156,7 +156,7 @@ figure, axes = lab.picture(
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 axes.axvspan(lost, back, color=lab.COLORS[1], alpha=0.15)
-axes.annotate(f"one node gone: {back - lost:.0f} s", ((lost + back) / 2, 30), ha="center")
+axes.annotate(f"one node gone: {back - lost:.0f} s", ((lost + back) / 2, 20), ha="center")
 axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mingpt.model import GPT, PRESETS, GPTConfig
+from mingpt.model import GPT, MODELS, GPTConfig
 
 
 def made(seed=0, **options):
@@ -82,7 +82,7 @@ def test_number_of_parameters():
     """Of the published models; on no device, since the largest would need 6 GB."""
     published = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
                  "gpt2-xl": 1_557_611_200}  # fmt: skip
-    assert set(published) < set(PRESETS)
+    assert set(published) < set(MODELS)
     for name, number in published.items():
         with torch.device("meta"):
             model = GPT(GPTConfig.preset(name))

@@ -35,14 +35,21 @@ class Line:
         return self.changed and bool(self.text.strip()) and self.scope != "docstring"
 
 
-def compare(parent: Source, child: Source) -> list[Line]:
-    """All lines of both scripts in reading order; within a hunk, what is removed comes first."""
-    old, new = _segments(parent), _segments(child)
+def compare(parent: Source, child: Source, renames: dict[str, str] | None = None) -> list[Line]:
+    """All lines of both scripts in reading order; within a hunk, what is removed comes first.
+
+    A definition of the parent whose name `renames` replaces is compared with the one that has the
+    new name, and its removed lines have the new name as their scope.
+    """
+    new_names = {scope: _renamed(scope, renames or {}) for scope in parent.scopes}
+    old = [(new_names[scope], span) for scope, span in _segments(parent)]
+    new = _segments(child)
     rows = []
 
     def emit(sign, source, indices):
         for i in indices:
-            rows.append(Line(sign, i + 1, source.lines[i], source.scopes[i]))
+            scope = source.scopes[i] if sign != "-" else new_names[source.scopes[i]]
+            rows.append(Line(sign, i + 1, source.lines[i], scope))
 
     for tag, i1, i2, j1, j2 in _opcodes([s for s, _ in old], [s for s, _ in new]):
         if tag == "equal":
@@ -78,6 +85,10 @@ def with_others_made(rows: list[Line], edit: str | None) -> Iterator[Line]:
         ]
         place = next((i for i, row in enumerate(present) if row.changed), 0)
         yield from present[:place] + removed + present[place:]
+
+
+def _renamed(scope, renames):
+    return ".".join(renames.get(name, name) for name in scope.split("."))
 
 
 def _opcodes(old, new):

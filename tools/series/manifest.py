@@ -12,6 +12,7 @@
     run    = "NAME=value python multigpu.py 50 10"  # its documented command with its environment
     parent = "single_gpu"     # a root has no parent, budget or edits; others have all three
     budget = 40               # the most lines it may add and remove, as Line.counted counts
+    renames = { epoch = "step" }  # optional: names of the parent whose meaning changes, not only they
 
     [[multigpu.edit]]         # a named group of changed lines; edits stand in the order of the page
     name   = "distribute-the-data"
@@ -58,6 +59,9 @@ _KINDS = {
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ),
     "a list": lambda value: isinstance(value, list),
+    "a table of strings": lambda value: (
+        isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    ),
     "tables": lambda value: (
         isinstance(value, list) and all(isinstance(item, dict) for item in value)
     ),
@@ -65,6 +69,7 @@ _KINDS = {
 _SERIES = {"columns": "a whole number", "order": "a list of strings", "utils": "a list of strings"}
 _LESSON = {"title": "a string", "page": "a string", "run": "a string"}
 _CHILD = _LESSON | {"parent": "a string", "budget": "a whole number", "edit": "tables"}
+_OPTIONAL = {"file": "a string", "parent": "a string", "renames": "a table of strings"}
 _EDIT = {"name": "a string", "title": "a string", "scopes": "a list"}
 _SCOPE = {"in": "a string", "match": "a string"}
 
@@ -87,7 +92,7 @@ class _Reader:
 
     def lesson(self, name, table) -> Lesson:
         required = _CHILD if "parent" in table else _LESSON
-        self.check(table, required, name, optional={"file": "a string", "parent": "a string"})
+        self.check(table, required, name, _OPTIONAL)
         try:
             parse_command(table["run"])
         except ValueError as error:
@@ -99,6 +104,7 @@ class _Reader:
         lesson = Lesson(
             self.root, name, table.get("file", f"{name}.py"), table["title"], table["page"],
             table["run"], self.lessons.get(parent), table.get("budget"), self.line(name),
+            table.get("renames", {}),
         )  # fmt: skip
         for other in self.lessons.values():
             if other.file == lesson.file:

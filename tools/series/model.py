@@ -63,6 +63,7 @@ class Lesson:
     parent: "Lesson | None" = field(repr=False)
     budget: int | None
     line: int  # of its table in the manifest
+    renames: dict[str, str] = field(default_factory=dict)  # names that mean something new here
     edits: list[Edit] = field(default_factory=list)
 
     @property
@@ -76,7 +77,9 @@ class Lesson:
 
     @cached_property
     def _assigned(self) -> tuple[list[Line], list[Problem]]:
-        return assign(compare(self.parent.source, self.source), self) if self.parent else ([], [])
+        if not self.parent:
+            return [], []
+        return assign(compare(self.parent.source, self.source, self.renames), self)
 
     @property
     def rows(self) -> list[Line]:

@@ -91,6 +91,8 @@ class _Changes:
                 if len(old) == len(new) and all(a in gone and b in fresh for a, b in pairs):
                     found |= {pair: line for pair in pairs if pair not in found}
         for (name, other), line in found.items():
+            if (name, other) in self.lesson.renames.items():
+                continue
             yield self.at(line, f"{name!r} is only renamed to {other!r}")
 
     def at(self, line, message):

@@ -1,0 +1,113 @@
+"""Checkpoints of a GPT: written while training goes on, read back with care."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import torch
+
+import utils
+from utils import Mistake
+
+_AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+
+
+class File:
+    """The checkpoint of a run: read at its start, then written again and again in a thread.
+
+    `shape` is the GPTConfig of the model, `dataset` what it learns: both are kept in the file.
+    """
+
+    def __init__(self, args, shape, dataset):
+        self.path = args.checkpoint_path
+        self.about = {"model_config": asdict(shape), "text": dataset.about}
+        self._thread = ThreadPoolExecutor(1)
+        self._last = None
+
+    def save(self, checkpoint):
+        """Copy `checkpoint` to host memory, and write it while training goes on.
+
+        Waits until the one before it is on the disk: two are never written at once. Raises Mistake
+        if the file system refused that one.
+        """
+        self.wait()
+        checkpoint = _to_host({**checkpoint, **self.about}, {})
+        self._last = self._thread.submit(utils.save_checkpoint, checkpoint, self.path)
+
+    def wait(self):
+        """Return when all is on the disk. Raises Mistake if the file system refused it."""
+        if self._last:
+            self._last.result()
+
+    def read(self):
+        """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
+
+        Raises Mistake for one of another model or another text: it would be overwritten.
+        """
+        if not os.path.lexists(self.path):
+            return {"steps_run": 0}
+        checkpoint = load(self.path)
+        (shape, text), (old_shape, old_text) = (
+            (about["model_config"], about["text"]) for about in (self.about, checkpoint)
+        )
+        for name in ("kind", "vocabulary"):
+            if old_text.get(name) != text.get(name):
+                raise Mistake(
+                    f"{self.path} has a vocabulary of {old_shape['vocab_size']} tokens "
+                    f"({old_text['kind']}), but that of this text is another, of "
+                    f"{shape['vocab_size']} ({text['kind']}): {_AWAY}"
+                )
+        for name, value in shape.items():
+            if old_shape[name] != value and name != "dropout":
+                raise Mistake(
+                    f"{self.path} has {name} {old_shape[name]}, but {value} was asked for: ask "
+                    f"for {old_shape[name]}, {_AWAY}"
+                )
+        if old_text["key"] != text["key"]:
+            raise Mistake(f"{self.path} was trained on another text: give that as --data, {_AWAY}")
+        return checkpoint
+
+
+def _to_host(part, done):
+    """A copy that shares nothing with `part`, while tensors that were tied are tied again."""
+    if isinstance(part, torch.Tensor):
+        place = (part.data_ptr(), part.shape, part.dtype, part.device)
+        if place not in done:
+            done[place] = part.detach().to("cpu", copy=True)
+        return done[place]
+    if isinstance(part, dict):
+        return {name: _to_host(value, done) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_to_host(value, done) for value in part]
+    return part
+
+
+def rng_state(device):
+    """The random state of this process: what dropout draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device).get_rng_state()
+    return states
+
+
+def set_rng_state(states, rank, device):
+    """Restore what `rng_state` gave on this rank. A rank that was not there then keeps its own."""
+    if rank < len(states):
+        torch.set_rng_state(states[rank]["cpu"])
+        if device.type in states[rank] and device.type != "cpu":
+            torch.get_device_module(device).set_rng_state(states[rank][device.type])
+
+
+def load(path):
+    """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path") from None
+    except OSError as error:
+        raise Mistake(f"{path} cannot be read: {error.strerror}") from None
+    except Exception:  # torch.load fails in a dozen ways that have no base class in common
+        raise Mistake(f"{path} is damaged, or no checkpoint at all: {_AWAY}") from None
+    if not isinstance(checkpoint, dict) or "steps_run" not in checkpoint:
+        raise Mistake(f"{path} is not a checkpoint of mingpt: {_AWAY}")
+    return checkpoint

@@ -1,0 +1,146 @@
+"""Text as batches of tokens: read and tokenised once, memory-mapped, drawn by step."""
+
+import hashlib
+import itertools
+import os
+import sysconfig
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset
+
+from mingpt import tokens
+from mingpt.once import run_on_main
+from utils import Mistake, write
+
+PADDING = -100  # a target that does not count: cross_entropy ignores it
+
+
+def load(args):
+    """The training text as `Windows`, with the validation text as its `val`.
+
+    It is tokenised by one process of each node, unless its cache has it, and memory-mapped. Raises
+    Mistake on every rank, also if the nodes have different texts.
+    """
+    path = run_on_main(prepare, args.data, args.tokenizer, args.cache)
+    keys = [None] * dist.get_world_size()
+    dist.all_gather_object(keys, path.name)
+    if set(keys) != {path.name}:
+        other = next(rank for rank, key in enumerate(keys) if key != keys[0])
+        raise Mistake(
+            f"rank {other} has another text than rank 0: give all nodes the same file as --data"
+            + " (the standard libraries of two versions of Python differ)" * (not args.data)
+        )
+    text = torch.load(path, mmap=True, weights_only=True)
+    numbers = text["tokens"].numpy()
+    # The text is split, not its windows: those overlap, and would tell what they are asked.
+    cut = len(numbers) - len(numbers) // 10
+    val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
+    if cut <= args.block_size or len(val) < 2:
+        raise Mistake(
+            f"the text has {len(numbers)} tokens, and nine tenths of them, {cut}, are to train on, "
+            f"but block_size is {args.block_size}: give a longer text, or ask for at most {cut - 1}"
+        )
+    about = {**text["tokenizer"], "key": path.stem}
+    return Windows(numbers[:cut], args.block_size, about, Windows(val, args.block_size, about))
+
+
+def prepare(source, tokenizer, cache):
+    """Read `source`, tokenise it and return the path of the result, a file named by its content.
+
+    The text is read whole: that takes some ten times its size in memory, once.
+    """
+    text = read(source)
+    key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
+    path = Path(cache, f"{key}.tokens")
+    if not path.exists():
+        kind = tokens.build(tokenizer, text)
+        numbers = torch.from_numpy(kind.encode(text))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write({"tokens": numbers, "tokenizer": kind.about}, path)
+        except OSError as error:
+            raise Mistake(
+                f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, "
+                "or pass another --cache"
+            ) from None
+    return path
+
+
+def read(source):
+    """The text at a path or URL; by default, the standard library's own. Raises Mistake."""
+    if not source:
+        modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        return "\n".join(module.read_text(encoding="utf-8") for module in modules)
+    try:
+        with fsspec.open(source, "rb") as file:
+            return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 at byte {error.start}"
+    except ImportError as error:  # fsspec speaks many protocols, by packages of others
+        reason = str(error)
+    except Exception as error:  # each protocol of fsspec has exceptions of its own
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    raise Mistake(f"cannot read --data {source}: {reason}")
+
+
+class Windows(Dataset):
+    """Windows of `size` tokens, addressed by where they start in `numbers`.
+
+    `windows[starts]`, of an array, is a batch: source and targets, LongTensors [len(starts), size],
+    the targets one token ahead. What would lie past the end is PADDING.
+    """
+
+    def __init__(self, numbers, size, about, val=None):
+        self.numbers, self.size, self.about, self.val = numbers, size, about, val
+        self.vocab_size = len(tokens.restore(about))
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, starts):
+        places = starts[:, None] + np.arange(self.size + 1)
+        found = self.numbers[np.minimum(places, len(self) - 1)].astype(np.int64)
+        targets = np.where(places[:, 1:] < len(self), found[:, 1:], PADDING)
+        return torch.from_numpy(found[:, :-1]), torch.from_numpy(targets)
+
+
+class StepSampler:
+    """Where the windows of this rank's micro-batches start, without end, from `set_step` on.
+
+    What a step learns from is a function of (seed, step) alone: drawn for the global batch, then
+    shared out. So the position in the data is one integer, at any number of processes.
+    """
+
+    def __init__(self, dataset, args):
+        self.places = len(dataset) - dataset.size
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.batch_size, self.seed, self.step = args.batch_size, args.seed, 0
+        self.accumulation = args.accumulation(self.world_size)
+
+    def set_step(self, step):
+        self.step = step
+
+    def __iter__(self):
+        for step in itertools.count(self.step):
+            generator = np.random.default_rng((self.seed, step))
+            starts = generator.integers(self.places, size=self.batch_size)
+            yield from starts[self.rank :: self.world_size].reshape(self.accumulation, -1)
+
+
+def validation(train_data, args):
+    """This rank's batches of the validation text; all ranks together have every token once.
+
+    `train_data` is the loader of the training text. All ranks have as many batches, all of one
+    size: windows past the end, all padding, fill them up.
+    """
+    text, rank, world_size = train_data.dataset.val, dist.get_rank(), dist.get_world_size()
+    batch = args.batch_size // world_size // args.accumulation(world_size)
+    windows = -(-(len(text) - 1) // text.size)
+    rounds = -(-windows // (batch * world_size))
+    starts = np.arange(rounds * batch * world_size) * text.size
+    for some in starts[rank::world_size].reshape(rounds, batch):
+        yield text[some]

@@ -1,0 +1,50 @@
+"""The command line of the trainer: a preset, then any field of it, as in
+
+    torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
+"""
+
+import os
+import sys
+from dataclasses import replace
+from difflib import get_close_matches
+from importlib.util import find_spec
+
+import torch
+
+import utils
+from mingpt import trainer
+from mingpt.cli import parse
+from mingpt.config import PRESETS, Config
+
+
+def main():
+    utils.show_mistakes()
+    args = sys.argv[1:]
+    name = args.pop(0) if args and not args[0].startswith("-") else "laptop"
+    if name not in PRESETS:
+        nearest = get_close_matches(name, PRESETS, 1, 0)[0]
+        raise utils.Mistake(f"no preset {name}, but {', '.join(PRESETS)}: the nearest is {nearest}")
+    about = f"{trainer.__doc__}\nA preset may be named first: {', '.join(PRESETS)}."
+    args = parse(Config, args, PRESETS[name], about)
+    utils.check_start(trainer.__doc__, args.checkpoint_path)
+    trainer.worker(ready(args))
+
+
+def ready(args):
+    """`args` with what this machine decides. Raises Mistake for what it cannot do."""
+    args.accumulation(int(os.environ["WORLD_SIZE"]))
+    packages = {"tensorboard": args.tensorboard, "tiktoken": args.tokenizer == "gpt2"}
+    for package, wanted in packages.items():
+        if wanted and not find_spec(package):
+            raise utils.Mistake(f"this needs the package {package}: pip install {package}")
+    gpu = utils.device().type != "cpu"
+    if args.precision == "auto":
+        half = gpu and torch.get_device_module().is_bf16_supported()
+        args = replace(args, precision="bf16" if half else "fp32")
+    if args.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    return args
+
+
+if __name__ == "__main__":
+    main()

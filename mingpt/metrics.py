@@ -1,0 +1,106 @@
+"""What training tells: lines on the screen, lines of JSON, TensorBoard, a bar on a terminal."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch.distributed as dist
+from tqdm import tqdm
+
+from mingpt import flops
+from utils import Mistake
+
+GOOD = 0.9  # of the time spent computing; below it, the data are too slow
+
+
+class Metrics:
+    """The log of one process; that of rank 0 is the one that is told.
+
+    `model` is the GPT, `device` where it is and `steps_run` where training goes on.
+    """
+
+    def __init__(self, args, model, device, steps_run):
+        self.rank, self.steps = dist.get_rank(), steps_run
+        self.tokens = args.batch_size * args.block_size  # of a step
+        self.waited = 0.0
+        self.path = Path(args.checkpoint_path).with_suffix(".jsonl")
+        self.board = _board(args.tensorboard) if self.rank == 0 else None
+        share = flops.per_token(model) / dist.get_world_size()
+        self.utilization = share / flops.peak(device, args.precision)  # at a token a second
+        self.bar = tqdm(
+            total=args.total_steps, initial=steps_run, unit="step", leave=False,
+            disable=self.rank != 0 or not sys.stderr.isatty(),
+        )  # fmt: skip
+        self.started = self.mark = time.perf_counter()
+
+    def timed(self, batches):
+        """The same batches. While one is waited for is no computing time."""
+        batches = iter(batches)
+        while True:
+            start = time.perf_counter()
+            batch = next(batches)
+            self.waited += time.perf_counter() - start
+            yield batch
+
+    def trained(self, step, loss):
+        """A line about training up to this step (from 0), whose mean loss of all ranks is given."""
+        if self.rank != 0:
+            return
+        loss = loss.item()  # waits for the device, so the clock is read after the work
+        now = time.perf_counter()
+        speed = (step + 1 - self.steps) * self.tokens / (now - self.mark)
+        computing = 1 - self.waited / (now - self.started)
+        self.steps = step + 1
+        self._say(
+            f"Step {step + 1:5} | train loss {loss:.4f} | {speed:,.0f} tokens/s | MFU "
+            f"{speed * self.utilization:.1%} | computing {computing:.1%} of the time"
+        )
+        self.bar.update(step + 1 - self.bar.n)
+        self._keep(
+            step, train_loss=loss, tokens_per_second=speed, mfu=speed * self.utilization,
+            computing=computing,
+        )  # fmt: skip
+        if computing < GOOD:
+            self._say(
+                f"Only {computing:.0%} of the time goes into computing, the rest into waiting for "
+                "data: put the --cache on a faster disk"
+            )
+        self.mark = time.perf_counter()
+
+    def validated(self, step, totals):
+        """A line about a validation: `totals` is a tensor [summed loss, tokens]."""
+        loss, count = totals.tolist()
+        self._say(f"Step {step + 1:5} | val loss {loss / count:.4f} over {count:,.0f} tokens")
+        self._keep(step, val_loss=loss / count)
+        self.mark = time.perf_counter()  # the speed is that of training
+
+    def close(self):
+        self.bar.close()
+        if self.board:
+            self.board.close()
+
+    def _say(self, line):
+        tqdm.write(line, file=sys.stdout)  # above the bar
+        sys.stdout.flush()
+
+    def _keep(self, step, **values):
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n")
+        if self.board:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, step + 1)
+            self.board.flush()
+
+
+def _board(folder):
+    if not folder:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise Mistake(
+            "--tensorboard needs the package tensorboard: install it, or do without (the .jsonl "
+            "beside the checkpoint holds the same)"
+        ) from None
+    return SummaryWriter(folder)

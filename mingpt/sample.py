@@ -1,0 +1,60 @@
+"""Write text with a trained model, on one device. Any checkpoint of the trainer will do:
+
+    python -m mingpt.sample --prompt "def "
+"""
+
+import sys
+from dataclasses import dataclass
+
+import torch
+
+import utils
+from mingpt import checkpoints, tokens
+from mingpt.cli import parse
+from mingpt.model import GPT, GPTConfig
+
+
+@dataclass(frozen=True)
+class Options:
+    checkpoint_path: str = "mingpt.pt"
+    """What the trainer has written."""
+    prompt: str = "\n"
+    """The text to go on with."""
+    count: int = 500
+    """Tokens to write."""
+    temperature: float = 0.8
+    """Below 1 the likely becomes likelier; 0 takes the likeliest."""
+    top_k: int | None = None
+    """Draw among so many of the likeliest only. Default: among all."""
+    seed: int = 0
+    """Of the drawing."""
+
+    def __post_init__(self):
+        for name in ("count", "top_k"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise utils.Mistake(f"{name} is {value}, but must be at least 1")
+        if not self.temperature >= 0:
+            raise utils.Mistake(f"temperature is {self.temperature}, but must be at least 0")
+        if not self.prompt:
+            raise utils.Mistake("prompt is empty, but must have a character: the default is a line")
+
+
+def main():
+    utils.show_mistakes()
+    options = parse(Options, sys.argv[1:], Options(), __doc__)
+    checkpoint = checkpoints.load(options.checkpoint_path)
+    kind = tokens.restore(checkpoint["text"])
+    model = GPT(GPTConfig(**checkpoint["model_config"]))
+    model.load_state_dict(checkpoint["model"])
+    device = utils.device()
+    prompt = torch.tensor([kind.encode(options.prompt).tolist()], device=device)
+    generator = torch.Generator(device).manual_seed(options.seed)
+    written = model.to(device).generate(
+        prompt, options.count, options.temperature, options.top_k, generator
+    )
+    print(kind.decode(written[0].tolist()))
+
+
+if __name__ == "__main__":
+    main()

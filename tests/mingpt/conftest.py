@@ -1,0 +1,45 @@
+"""A process group of one, and options with which training takes a second."""
+
+import pytest
+import torch.distributed as dist
+
+from mingpt.config import Config
+from tests.mingpt import texts
+
+TINY = {
+    "model": "gpt-nano", "block_size": 16, "batch_size": 8, "total_steps": 24, "warmup_steps": 4,
+    "eval_every": 8, "save_every": 8, "log_every": 1, "val_tokens": 0, "dropout": 0.1,
+}  # fmt: skip
+
+
+def options(**others):
+    """TINY with `others` as words of a command line."""
+    return [word for name, value in {**TINY, **others}.items() for word in (f"--{name}", value)]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """The path of a text whose validation part fills no whole number of windows or batches."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(texts.markov(5007))
+    return path
+
+
+@pytest.fixture
+def config(text, tmp_path):
+    """Make a Config: TINY, with everything it writes in a folder of the test's own."""
+
+    def make(**others):
+        where = {"cache": str(tmp_path / "data"), "checkpoint_path": str(tmp_path / "mingpt.pt")}
+        return Config(**{**TINY, "data": str(text), "precision": "fp32", **where, **others})
+
+    return make
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """This process is a process group of its own."""
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

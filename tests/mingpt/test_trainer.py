@@ -1,0 +1,146 @@
+"""The curve does not depend on how many processes share a step; killed or stopped, nothing is lost."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from mingpt.model import GPT, GPTConfig
+from tests.faults import leftovers, same, slow_saves
+from tests.mingpt.conftest import TINY, options
+from tests.mingpt.texts import curve, log
+from tests.processes import ROOT, STANDALONE, Process, run
+
+# processes, and what else differs
+SPLITS = {"1": (1, {}), "2": (2, {}), "4": (4, {}), "accumulated": (2, {"micro_batch_size": 1})}
+WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    """Folder and output of a run for each of SPLITS; two at once, for each begins alone."""
+
+    def train(split):
+        nproc, others = SPLITS[split]
+        folder = tmp_path_factory.mktemp(f"of_{split}")
+        process = run(
+            "mingpt", *options(data=text, dropout=0, **others), cwd=folder, nproc=nproc,
+            launcher=STANDALONE,
+        )  # fmt: skip
+        assert (process.status, process.err) == (0, ""), process.tail
+        return folder, process.out
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(SPLITS, pool.map(train, SPLITS), strict=True))
+
+
+@pytest.mark.parametrize("split", list(SPLITS)[1:])
+@pytest.mark.parametrize("key", ["val_loss", "train_loss"])
+def test_the_same_curve_however_a_step_is_split(split, key, trained):
+    reference, found = (curve(trained[name][0], key) for name in ("1", split))
+    assert list(found) == list(reference)
+    assert found == pytest.approx(reference, abs=1e-4)
+    assert min(found.values()) < max(found.values()) - 0.2  # and it has learnt something
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_token_is_validated_once(split, trained):
+    # a tenth of 5,007 characters; the first has none before it
+    assert "val loss" in trained[split][1]
+    assert set(re.findall(r"over ([\d,]+) tokens", trained[split][1])) == {"499"}
+
+
+def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
+    folder, _ = trained["2"]
+    checkpoint = torch.load(folder / "mingpt.pt", weights_only=True)
+    assert set(checkpoint) == {
+        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text"
+    }  # fmt: skip
+    assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
+    GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])
+    ends = []
+    for _ in range(2):  # the same seed, the same text
+        words = [sys.executable, "-m", "mingpt.sample", "--prompt", "abc", "--count", "40"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+        ended = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        ends.append(ended.stdout.splitlines()[-1])
+    assert ends[0] == ends[1]
+    assert re.fullmatch("abc[a-h]{40}", ends[0])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    process = run("mingpt", *options(data=text), cwd=folder, launcher=STANDALONE)
+    assert (process.status, process.err) == (0, ""), process.tail
+    return folder / "mingpt.pt"
+
+
+def repeated(folder):
+    """How many steps the worst restart ran again; every restart must follow what was done."""
+    worst = last = 0
+    for line in log(folder):
+        if "train_loss" in line:
+            step = line["step"]
+            assert step <= last + 1, f"step {step} after {last}"
+            worst, last = max(worst, last - step + 1), step
+    assert last == LAST
+    return worst
+
+
+def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
+    env = slow_saves(tmp_path / "slow")
+    with Process(
+        "mingpt", *options(data=text), cwd=tmp_path, env=env, launcher=STANDALONE
+    ) as it:  # fmt: skip
+        seen = it.wait_for(r"Step +6 \| train")
+        os.kill(it.workers()[1], signal.SIGKILL)  # a rank that does not save
+        seen = it.wait_for(r"Step +14 \| train", seen)
+        os.kill(it.workers()[0], signal.SIGKILL)  # the one that does, while it writes or not
+        seen = it.wait_for("Resuming after step", seen)
+        assert it.wait() == 0, it.tail
+    assert same(undisturbed, tmp_path / "mingpt.pt")
+    assert 0 < repeated(tmp_path) <= WHOLE
+
+
+@pytest.mark.parametrize("whom", ["torchrun", "one worker"])
+def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
+    once = ("--standalone", "--max-restarts=0")
+    with Process("mingpt", *options(data=text), cwd=tmp_path, launcher=once) as it:
+        it.wait_for(r"Step +5 \| train")
+        os.kill(it.process.pid if whom == "torchrun" else it.workers()[1], signal.SIGTERM)
+        assert it.wait() != 0
+    assert "trainer.py" not in it.err  # the tracebacks are torchrun's own
+    stopped = torch.load(tmp_path / "mingpt.pt")["steps_run"]
+    assert 5 <= stopped < LAST
+    assert stopped == log(tmp_path)[-1]["step"]  # all that was done
+    if whom == "one worker":
+        assert "exitcode  : 143" in it.err
+    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once)
+    assert (process.status, process.err) == (0, "")
+    assert f"Resuming after step {stopped}" in process.out
+    assert same(undisturbed, tmp_path / "mingpt.pt")
+    assert repeated(tmp_path) == 0
+    assert sorted(leftovers(tmp_path)) == ["data", "mingpt.jsonl", "mingpt.pt"]
+
+
+def test_another_number_of_processes_goes_on(undisturbed, text, tmp_path):
+    for nproc, steps in ((2, 12), (1, LAST)):
+        few = options(data=text, dropout=0, total_steps=steps, learning_rate=1e-3)
+        few += ["--min_learning_rate", 1e-3]  # constant, whatever the total
+        process = run("mingpt", *few, cwd=tmp_path, nproc=nproc, launcher=STANDALONE)
+        assert (process.status, process.err) == (0, "")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    process = run("mingpt", *few, cwd=whole, nproc=1, launcher=STANDALONE)
+    assert process.status == 0
+    resumed, reference = curve(tmp_path), curve(whole)
+    assert {step: resumed[step] for step in reference} == pytest.approx(reference, abs=1e-3)
