@@ -85,6 +85,7 @@ def copy_scripts():
     for file in ROOT.glob("*.py"):
         shutil.copy(file, target)
     without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "mingpt", target / "mingpt", ignore=without)
     for name in ("labs", "theory", "symptoms"):
         shutil.copytree(DOCS / name, target / "docs" / name, ignore=without)
 
@@ -92,7 +93,7 @@ def copy_scripts():
 def setup(app):
     """sphinx-gallery's checksum of a page knows the page alone: forget it when anything else that
     the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
-    patterns = ("*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py", "docs/labs/*.py",
+    patterns = ("*.py", "mingpt/*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py", "docs/labs/*.py",
                 "docs/theory/*", "docs/symptoms/*.py", "tools/pages/*.py", "tools/series/*.py")
     files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
     facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()

@@ -4,6 +4,8 @@ import contextlib
 import io
 import os
 import re
+import sys
+from pathlib import Path
 
 import tyro
 
@@ -23,7 +25,7 @@ def parse(kind, args, default, about):
         with contextlib.redirect_stderr(errors):
             return tyro.cli(
                 kind, args=args, default=default, description=about, use_underscores=True,
-                console_outputs=first, prog="", compact_help=True,
+                console_outputs=first, prog=f"python -m mingpt.{Path(sys.argv[0]).stem}",
             )  # fmt: skip
     except SystemExit as ended:
         if not ended.code:

@@ -41,13 +41,13 @@ class Config:
     """Sequences in a step, over all processes: the result does not depend on their number."""
     micro_batch_size: int = 64
     """The most sequences that one process takes at once; more are accumulated."""
-    learning_rate: float = 4e-3
+    learning_rate: float = 8e-3
     """The highest, reached after the warm-up."""
     min_learning_rate: float = 1e-4
     """The lowest, reached at the last step."""
-    warmup_steps: int = 100
+    warmup_steps: int = 200
     """Steps in which the learning rate rises from 0."""
-    weight_decay: float = 0.1
+    weight_decay: float = 0.5
     """Of matrices; biases and gains of LayerNorm have none."""
     beta2: float = 0.99
     """AdamW's memory of squared gradients."""
@@ -128,13 +128,13 @@ class Config:
 _GPT2 = {
     "tokenizer": "gpt2", "model": "gpt2", "block_size": 1024, "batch_size": 480, "beta2": 0.95,
     "micro_batch_size": 16, "learning_rate": 6e-4, "min_learning_rate": 6e-5, "warmup_steps": 700,
-    "total_steps": 20_000, "val_tokens": 1_048_576, "compile": True, "save_every": 500,
+    "weight_decay": 0.1, "total_steps": 20_000, "val_tokens": 1_048_576, "compile": True, "save_every": 500,
 }  # fmt: skip
 PRESETS = {
     "laptop": Config(),
     "gpu": Config(
         model="gpt-mini", n_embd=384, block_size=256, batch_size=64, total_steps=5000, dropout=0.2,
-        learning_rate=1e-3, val_tokens=0, compile=True,
+        learning_rate=1e-3, warmup_steps=100, weight_decay=0.1, val_tokens=0, compile=True,
     ),
     "8gpus": Config(**_GPT2),
     "nodes": Config(**_GPT2 | {

@@ -84,6 +84,11 @@ def undisturbed(text, tmp_path_factory):
     return folder / "mingpt.pt"
 
 
+def test_each_rank_drops_other_units(undisturbed):
+    one, two = (state["cpu"] for state in torch.load(undisturbed)["rng"])
+    assert not torch.equal(one, two)
+
+
 def repeated(folder):
     """How many steps the worst restart ran again; every restart must follow what was done."""
     worst = last = 0

@@ -36,7 +36,11 @@ MISTAKES = {
     "unknown key of a lesson": (
         'title = "Restarts"', 'titel = "Restarts"',
         "40: [three] unknown key 'titel': correct or drop it; known: budget, edit, file, page, "
-        "parent, run, title",
+        "parent, renames, run, title",
+    ),
+    "renames that are no names": (
+        "budget = 20", "budget = 20\nrenames = { epoch = 1 }",
+        "40: [three] 'renames' must be a table of strings, not {'epoch': 1}",
     ),
     "key of a lesson missing": (
         'page = "3_three"', "", "40: [three] no 'page': add it (a string)"

@@ -8,11 +8,11 @@ from tools.series import Source, noise
 from tools.series.diff import compare
 
 
-def noises(old, new):
+def noises(old, new, **renames):
     """What is said of the change, without file, lesson and advice."""
     old, new = Source("old.py", old), Source("new.py", new)
     lesson = SimpleNamespace(
-        name="new", file="new.py", source=new, rows=compare(old, new),
+        name="new", file="new.py", source=new, rows=compare(old, new, renames), renames=renames,
         parent=SimpleNamespace(file="old.py", source=old),
     )  # fmt: skip
     found = [str(problem) for problem in noise.check(lesson)]
@@ -150,3 +150,22 @@ def test_a_renamed_function_is_told_though_definitions_are_aligned_by_name():
 def test_the_docstring_may_be_reworded_and_laid_out_as_it_must():
     old, new = '"""One.\n\nTwo or three,\nfour.\n"""\n', '"""One.\nFour,\n\nTwo or three,\n"""\n'
     assert noises(old, new) == noises(new, old) == []
+
+
+def test_a_name_that_means_something_new_may_be_replaced():
+    old = "def f(epoch):\n    a(1)\n    go(epoch)\n    b(2)\n"
+    new = "def g(step):\n    a(1)\n    go(step)\n    b(2)\n"
+    assert noises(old, new)
+    assert noises(old, new, epoch="step", f="g") == []
+    assert len(noises(old, new, epoch="stage", f="g")) == 1
+
+
+def test_a_renamed_definition_is_compared_with_what_it_became():
+    old = Source("old.py", "class A:\n    def f(self):\n        a(1)\n        b(2)\n")
+    new = Source("new.py", "class A:\n    def g(self):\n        a(1)\n        b(3)\n")
+    assert [line.sign for line in compare(old, new)].count(" ") == 1
+    rows = compare(old, new, {"f": "g"})
+    assert [(line.sign, line.text.strip()) for line in rows if line.changed] == [
+        ("-", "def f(self):"), ("+", "def g(self):"), ("-", "b(2)"), ("+", "b(3)")
+    ]  # fmt: skip
+    assert {line.scope for line in rows if line.changed} == {"A.g"}

@@ -1,0 +1,249 @@
+"""What a user can get wrong is said in one line: the value, what it must satisfy, the nearest."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mingpt import checkpoints, cli, config, data, sample, tokens
+from mingpt import main as command_line
+from mingpt.config import Config
+from tests.mingpt import texts
+from tests.mingpt.conftest import options
+from tests.processes import ROOT, STANDALONE, run
+from utils import Mistake
+
+
+def said(words):
+    with pytest.raises(Mistake) as mistake:
+        cli.parse(Config, words, Config(), "about")
+    assert "\n" not in str(mistake.value)
+    return str(mistake.value)
+
+
+FIELDS = {
+    "--batch_sise 3": "unrecognized options: --batch_sise, 3: the nearest is --batch_size",
+    "--batch_size many": "error parsing --batch_size: invalid literal for int() with base 10: 'many'",
+    "--batch_size": "missing value for argument '--batch_size'",
+    "--model gpt3": "invalid choice 'gpt3' for argument '--model'. Expected one of ('gpt-nano', ",
+    "--batch_size 0": "batch_size is 0, but must be at least 1",
+    "--save_every 1": "save_every is 1, but must be at least 2",
+    "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
+    "--learning_rate nan": "learning_rate is nan, but must be above 0",
+    "--min_learning_rate 1": "min_learning_rate is 1.0, but must be from 0 to learning_rate, 0.008",
+    "--beta2 1": "beta2 is 1.0, but must be in [0, 1)",
+    "--dropout 1": "dropout is 1.0, but must be in [0, 1)",
+    "--n_head 3": "n_embd is 128, but must be a multiple of n_head, 3: the nearest is 129",
+    "--n_embd 130": "n_embd is 130, but must be a multiple of n_head, 4: the nearest is 128",
+}
+
+
+@pytest.mark.parametrize("words", FIELDS)
+def test_a_field_that_cannot_be(words):
+    assert said(words.split()).startswith(FIELDS[words])
+
+
+def test_every_field_has_a_help_line(capsys):
+    for kind in (Config, sample.Options):
+        with pytest.raises(SystemExit) as ended:
+            cli.parse(kind, ["--help"], kind(), "about")
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        parts = re.split(r"│ --(?=\w)", text)[1:]
+        helped = {re.match(r"\w+", part)[0] for part in parts if len(re.findall("[a-z]", part)) > 30}
+        assert set(kind.__annotations__) <= helped
+
+
+def test_only_one_rank_helps(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        cli.parse(Config, ["--help"], Config(), "about")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("batch, world, nearest", [(12, 8, 16), (12, 5, 10), (2, 3, 3)])
+def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
+    with pytest.raises(Mistake, match=f"batch_size is {batch}.* {world}: the nearest is {nearest}"):
+        Config(batch_size=batch).accumulation(world)
+    assert Config(batch_size=nearest).accumulation(world) == 1
+    assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8
+
+
+def test_presets_are_sound():
+    assert list(config.PRESETS) == ["laptop", "gpu", "8gpus", "nodes"]
+    for preset, world in (("gpu", 1), ("8gpus", 8), ("nodes", 16)):
+        args = config.PRESETS[preset]
+        steps = args.accumulation(world)
+        assert args.batch_size // world // steps <= args.micro_batch_size
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setattr(command_line, "find_spec", lambda package: None)
+    with pytest.raises(Mistake, match="needs the package tensorboard: pip install tensorboard"):
+        command_line.ready(Config(tensorboard="board"))
+
+
+TEXTS = {
+    "missing": (None, r"cannot read --data .*: No such file or directory"),
+    "not text": (b"a\xff\xfe", r"cannot read --data .*: it is not UTF-8 at byte 1"),
+    "short": (b"short", r"the text has 5 tokens, .* but block_size is 16: give a longer text"),
+    "empty": (b"", r"the text has 0 tokens"),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_text_that_cannot_be_learnt(kind, group, config, tmp_path):
+    content, message = TEXTS[kind]
+    path = tmp_path / "text"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Mistake, match=message):
+        data.load(config(data=str(path)))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/text", "ftp://127.0.0.1:9/x", "nowhere://x"])
+def test_a_url_that_cannot_be_reached(url):
+    with pytest.raises(Mistake, match=f"cannot read --data {url}: ") as mistake:
+        data.read(url)
+    assert "\n" not in str(mistake.value)
+
+
+def test_a_url_that_can_be(tmp_path):
+    (tmp_path / "text").write_text("some text, ümlaut")
+    assert data.read(f"file://{tmp_path}/text") == "some text, ümlaut"
+
+
+def test_a_cache_that_cannot_be_written(group, config, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(Mistake, match="cannot keep the tokens in .*file.*: make room, or"):
+        data.load(config(cache=str(tmp_path / "file")))
+
+
+def test_characters_come_back_and_others_are_refused():
+    kind = tokens.build("chars", "héllo\n")
+    assert kind.decode(kind.encode("hello".replace("e", "é"))) == "héllo"
+    assert tokens.restore(kind.about).vocabulary == kind.vocabulary == "\nhloé"
+    with pytest.raises(Mistake, match="'z' is not among the 5 characters"):
+        kind.encode("z")
+
+
+OTHERS = {
+    "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
+    "block_size": (8, r"mingpt.pt has block_size 16, but 8 was asked for"),
+    "data": ("uniform", r"has a vocabulary of 8 tokens \(chars\), but that of this text is another, of 16"),
+    "other": ("markov", r"mingpt.pt was trained on another text: give that as --data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_checkpoint_of_another_run(what, group, config, tmp_path):
+    from mingpt import trainer
+
+    def file(**others):
+        args = config(**others)
+        dataset, model, optimizer = trainer.load_train_objs(args)
+        return checkpoints.File(args, model.config, dataset), model
+
+    first, model = file()
+    first.save({"model": model.state_dict(), "steps_run": 3})
+    first.wait()
+    assert first.read()["steps_run"] == 3
+    value, message = OTHERS[what]
+    if value in ("uniform", "markov"):
+        path = tmp_path / value
+        path.write_text(getattr(texts, value)(3000, seed=1))
+        what, value = "data", str(path)
+    with pytest.raises(Mistake, match=message):
+        file(**{what: value})[0].read()
+    assert file(dropout=0.3)[0].read()["steps_run"] == 3
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"half of a file", "is damaged, or no checkpoint at all"), (None, "is not a checkpoint of mingpt"),
+])  # fmt: skip
+def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
+    path = tmp_path / "mingpt.pt"
+    torch.save({"a": 1}, path) if content is None else path.write_bytes(content)
+    with pytest.raises(Mistake, match=message):
+        checkpoints.load(str(path))
+    with pytest.raises(Mistake, match="no checkpoint .*: train one"):
+        checkpoints.load(str(path) + "x")
+
+
+def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
+    weight = torch.ones(2)
+    copy = checkpoints._to_host({"a": weight, "b": [weight.view(2)], "c": weight[:1]}, {})
+    weight.zero_()
+    assert copy["a"].tolist() == [1, 1] and copy["c"].tolist() == [1]
+    assert copy["a"].data_ptr() == copy["b"][0].data_ptr()
+
+
+# From here on through real launchers: one line, said once, whatever the number of processes.
+
+
+def lines(process):
+    return [line for line in process.err.splitlines() if line.startswith("main.py: ")]
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--data", "/no/such/text"], "cannot read --data /no/such/text: No such file or directory"),
+    (["--batch_size", "3"], "batch_size is 3, but must be a multiple of the number of processes, 2: "
+     "the nearest is 4"),
+    (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
+])  # fmt: skip
+def test_said_once_by_two_processes(words, message, tmp_path):
+    once = ("--standalone", "--max-restarts=0")
+    process = run("mingpt", *words, cwd=tmp_path, launcher=once, limit=60)
+    assert process.status == 1
+    assert lines(process) == [f"main.py: {message}"]
+    assert "trainer.py" not in process.err
+
+
+def test_without_torchrun(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-m", "mingpt.main"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("main.py: no RANK in the environment, start it with torchrun: OMP")
+
+
+def test_a_full_disk(text, tmp_path):
+    """The limit on the size of files stands for it; it does not reach the small log."""
+    import resource
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    once = ("--standalone", "--max-restarts=0")
+    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once, prelude=limit)
+    assert process.status == 1
+    assert re.search(r"main.py: cannot save .*mingpt.pt after step 4: .*; what was saved", process.err)
+    assert not (tmp_path / "mingpt.pt").exists()
+    assert [path.name for path in tmp_path.glob(".mingpt*")] == []
+
+
+@pytest.mark.parametrize("kind, entropy, floor, ceiling", [
+    ("uniform", 2.7726, -0.01, 0.05),  # ln 16: who gets below has seen what it is asked
+    ("markov", 0.8979, -0.03, 0.02),
+])  # fmt: skip
+def test_learns_to_the_entropy_of_the_source_and_no_further(kind, entropy, floor, ceiling, tmp_path):
+    path = tmp_path / "text"
+    path.write_text(getattr(texts, kind)(200_000))
+    few = {"total_steps": 300, "eval_every": 300, "log_every": 100, "save_every": 1000, "batch_size": 32}
+    process = run(
+        "mingpt", *options(data=path, dropout=0, learning_rate=0.01, **few), cwd=tmp_path, nproc=1,
+        launcher=STANDALONE,
+    )  # fmt: skip
+    assert (process.status, process.err) == (0, "")
+    loss = texts.curve(tmp_path)[300]
+    assert entropy * (1 + floor) < loss < entropy * (1 + ceiling)
+    told = [json.loads(line) for line in (tmp_path / "mingpt.jsonl").read_text().splitlines()]
+    assert all(line["computing"] > 0.5 and line["mfu"] > 0 for line in told if "train_loss" in line)

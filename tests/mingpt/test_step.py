@@ -1,0 +1,121 @@
+"""One step of the trainer: precision, accumulation, clipping, and a validation that drops nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from mingpt import data, trainer
+
+
+@pytest.fixture
+def made(group, config, monkeypatch):
+    """Make a Trainer with an optimizer that shows the length of the gradient, as AdamW does not."""
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def make(**others):
+        args = config(**others)
+        dataset, model, _ = trainer.load_train_objs(args)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        it = trainer.Trainer(model, trainer.prepare_dataloader(dataset, args), optimizer, args)
+        it.train_data.sampler.set_step(it.steps_run)
+        return it
+
+    yield make
+    signal.signal(signal.SIGTERM, before)
+
+
+def moved(it):
+    """How far one step moves the weights: a vector, since the learning rate is 1."""
+    flat = torch.nn.utils.parameters_to_vector
+    before = flat(it.model.parameters()).detach().clone()
+    it._run_batch(iter(it.train_data))
+    return flat(it.model.parameters()).detach() - before
+
+
+def test_a_gradient_is_clipped_to_its_bound(made):
+    assert moved(made(dropout=0.0, grad_clip=0.01)).norm() == pytest.approx(0.01, rel=1e-3)
+    far = moved(made(dropout=0.0, grad_clip=1e6)).norm()
+    assert moved(made(dropout=0.0, grad_clip=float(2 * far))).norm() == pytest.approx(float(far))
+
+
+@pytest.mark.parametrize("precision, error", [("bf16", 0.05), ("fp16", 0.01)])
+def test_half_precision_moves_the_weights_like_full(precision, error, made):
+    full, half = (moved(made(dropout=0.0, precision=kind)) for kind in ("fp32", precision))
+    assert 0 < (half - full).norm() < error * full.norm()
+
+
+def test_accumulation_moves_the_weights_like_one_batch(made):
+    whole, parts = (moved(made(dropout=0.0, micro_batch_size=size)) for size in (8, 2))
+    assert (parts - whole).norm() < 1e-5 * whole.norm()
+
+
+def test_only_the_last_micro_batch_reduces(made):
+    it, calls = made(dropout=0.0, micro_batch_size=2), []
+    it.model.register_comm_hook(None, lambda _, bucket: count(calls, bucket))
+    it._run_batch(iter(it.train_data))
+    once = len(calls)
+    assert sum(calls) == sum(p.numel() for p in it.model.parameters())
+    it._run_batch(iter(it.train_data))
+    assert len(calls) == 2 * once
+
+
+def count(calls, bucket):
+    calls.append(bucket.buffer().numel())
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def test_validation_drops_nothing_and_leaves_no_trace(made):
+    it, seen = made(dropout=0.5), []
+    it.metrics.validated = lambda step, totals: seen.append(totals.tolist())
+    state = torch.get_rng_state()
+    it._validate(0)
+    it._validate(0)
+    assert seen[0] == seen[1]
+    assert it.model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in it.model.parameters())
+
+
+def test_the_learning_rate_rises_and_falls(made):
+    it = made(learning_rate=1.0, min_learning_rate=0.1, warmup_steps=4, total_steps=24)
+    rates = [it._learning_rate(step) for step in range(25)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[4] == 1.0 and rates[14] == pytest.approx(0.55) and rates[24] == pytest.approx(0.1)
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+
+
+def test_what_a_step_learns_from_depends_on_seed_and_step_alone(group, config):
+    args = config(batch_size=8)
+    dataset = data.load(args)
+
+    def starts(step, rank=0, world_size=1, **others):
+        sampler = data.StepSampler(dataset, config(batch_size=8, **others))
+        sampler.rank, sampler.world_size = rank, world_size
+        sampler.accumulation = args.accumulation(world_size)
+        sampler.set_step(step)
+        steps = iter(sampler)
+        return [np.concatenate([next(steps) for _ in range(sampler.accumulation)]) for _ in "ab"]
+
+    (one, two), (again, _) = starts(3), starts(4)
+    assert np.array_equal(two, again)
+    assert not np.array_equal(one, two)
+    assert not np.array_equal(one, starts(3, seed=1)[0])
+    shares = [starts(3, rank, 4)[0] for rank in range(4)]
+    assert sorted(np.concatenate(shares)) == sorted(one)
+    many = np.concatenate([starts(step)[0] for step in range(3000)])
+    assert many.min() == 0 and many.max() == len(dataset) - dataset.size - 1
+
+
+def test_targets_are_one_token_ahead_and_no_training_text_is_validated_on(group, config, text):
+    dataset = data.load(config())
+    source, targets = dataset[np.array([5, 90])]
+    assert torch.equal(source[:, 1:], targets[:, :-1])
+    vocabulary = dataset.about["vocabulary"]
+    letters = "".join(vocabulary[token] for token in dataset.numbers)
+    others = "".join(vocabulary[token] for token in dataset.val.numbers)
+    assert letters + others == text.read_text()
+    assert len(others) == len(text.read_text()) // 10

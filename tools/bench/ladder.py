@@ -1,0 +1,79 @@
+"""What each optimisation buys: tokens per second of the trainer, rung by rung, side by side.
+
+    python tools/bench/ladder.py laptop --rounds 3 > tools/bench/results/ladder.txt
+    python tools/bench/ladder.py 8gpus --batch_size 16 --rounds 3     # GPT-2 124M, on one GPU
+
+All rungs are run one after the other, and again `--rounds` times; each gives the median of its log's
+tokens/s, the first third left out. Options that this file does not know are the trainer's.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = {
+    "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
+    "fp32, two threads": (1, 2, "--precision fp32 --no_compile"),
+    "compiled, two threads": (1, 2, "--precision fp32 --compile"),
+    "fp32, two processes": (2, 1, "--precision fp32 --no_compile"),
+    "bf16, two processes": (2, 1, "--precision bf16 --no_compile"),
+}
+GPU = {
+    "fp32": (1, 8, "--precision fp32 --no_compile"),
+    "TF32": (1, 8, "--precision tf32 --no_compile"),
+    "bf16": (1, 8, "--precision bf16 --no_compile"),
+    "bf16, compiled": (1, 8, "--precision bf16 --compile"),
+}
+
+
+def measure(preset, steps, rung, others):
+    nproc, threads, options = rung
+    words = f"torchrun --standalone --nproc_per_node={nproc} -m mingpt.main {preset} {options}"
+    words += f" --total_steps {steps} --log_every {max(1, steps // 30)} --eval_every {10 * steps}"
+    words += f" --save_every {10 * steps} --val_tokens 1024"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            words.split() + others, cwd=folder, env=environment, check=True,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        log = [json.loads(line) for line in open(Path(folder, "mingpt.jsonl"))]
+    told = [line for line in log if "tokens_per_second" in line]
+    told = told[len(told) // 3 :]
+    return [statistics.median(line[key] for line in told) for key in ("tokens_per_second", "mfu")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("preset")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=150)
+    args, others = parser.parse_known_args()
+    gpu = torch.cuda.is_available()
+    rungs = GPU if gpu else CPU
+    found = {name: [] for name in rungs}
+    for _ in range(args.rounds):
+        for name, rung in rungs.items():
+            found[name].append(measure(args.preset, args.steps, rung, others))
+            print(f"{name}: {found[name][-1][0]:,.0f} tokens/s", file=sys.stderr)
+    where = torch.cuda.get_device_name() if gpu else f"{os.cpu_count()} CPU cores"
+    print(f"{' '.join([args.preset, *others])}: {where}, torch {torch.__version__}, "
+          f"Python {platform.python_version()}, medians of {args.rounds}")  # fmt: skip
+    base = found[next(iter(rungs))]
+    for name, runs in found.items():
+        speed, mfu = (statistics.median(column) for column in zip(*runs, strict=True))
+        ratio = statistics.median(run[0] / first[0] for run, first in zip(runs, base, strict=True))
+        print(f"{name:22} {speed:9,.0f} tokens/s   × {ratio:.2f}   MFU {mfu:.0%}")
+
+
+if __name__ == "__main__":
+    main()
