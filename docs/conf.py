@@ -93,8 +93,9 @@ def copy_scripts():
 def setup(app):
     """sphinx-gallery's checksum of a page knows the page alone: forget it when anything else that
     the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
-    patterns = ("*.py", "mingpt/*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py", "docs/labs/*.py",
-                "docs/theory/*", "docs/symptoms/*.py", "tools/pages/*.py", "tools/series/*.py")
+    patterns = ("*.py", "mingpt/*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py",
+                "docs/labs/*.py", "docs/theory/*", "docs/symptoms/*.py", "tools/pages/*.py",
+                "tools/series/*.py")
     files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
     facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
     mark = DOCS / "_build" / "facts"

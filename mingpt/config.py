@@ -14,7 +14,7 @@ class Config:
     """A training run. Raises Mistake for what cannot work, with the nearest value that does."""
 
     data: str = ""
-    """Text to learn from, in UTF-8: a file or a URL. Default: the source of the standard library."""
+    """Text to learn from, in UTF-8: a file or a URL. Default: source of the standard library."""
     tokenizer: Literal["chars", "gpt2"] = "chars"
     """A token for each character, or GPT-2's byte pairs (needs the package tiktoken)."""
     val_tokens: int = 32_768
@@ -128,7 +128,8 @@ class Config:
 _GPT2 = {
     "tokenizer": "gpt2", "model": "gpt2", "block_size": 1024, "batch_size": 480, "beta2": 0.95,
     "micro_batch_size": 16, "learning_rate": 6e-4, "min_learning_rate": 6e-5, "warmup_steps": 700,
-    "weight_decay": 0.1, "total_steps": 20_000, "val_tokens": 1_048_576, "compile": True, "save_every": 500,
+    "weight_decay": 0.1, "total_steps": 20_000, "val_tokens": 1_048_576, "compile": True,
+    "save_every": 500,
 }  # fmt: skip
 PRESETS = {
     "laptop": Config(),

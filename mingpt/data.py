@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import os
 import sysconfig
 from pathlib import Path
 

@@ -11,7 +11,7 @@ def per_token(model):
     """Floating-point operations that a token costs in training, forward and backward.
 
     6 N + 12 L H Q T of Chowdhery et al. 2022 (PaLM), appendix B: N parameters without the position
-    embeddings, L layers, H heads of size Q, T tokens. Attention counts in full, though it is causal.
+    embeddings, L layers, H heads of size Q, T tokens. Attention counts in full, though causal.
     """
     shape = model.config
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -1,6 +1,6 @@
 """The command line of the trainer: a preset, then any field of it, as in
 
-    torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
+torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
 """
 
 import os

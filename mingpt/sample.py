@@ -1,6 +1,6 @@
 """Write text with a trained model, on one device. Any checkpoint of the trainer will do:
 
-    python -m mingpt.sample --prompt "def "
+python -m mingpt.sample --prompt "def "
 """
 
 import sys

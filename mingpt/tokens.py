@@ -4,17 +4,15 @@ import numpy as np
 
 from utils import Mistake
 
-KINDS = ("chars", "gpt2")
-
 
 def build(kind, text):
-    """The tokenizer of this kind for `text`."""
-    return Characters("".join(sorted(set(text))))
+    """The tokenizer of this kind for `text`. Raises Mistake."""
+    return BytePairs() if kind == "gpt2" else Characters("".join(sorted(set(text))))
 
 
 def restore(about):
-    """The tokenizer that `about`, its entry in a checkpoint, describes."""
-    return Characters(about["vocabulary"])
+    """The tokenizer that `about`, its entry in a checkpoint, describes. Raises Mistake."""
+    return BytePairs() if about["kind"] == "gpt2" else Characters(about["vocabulary"])
 
 
 class Characters:
@@ -43,3 +41,30 @@ class Characters:
 
     def decode(self, tokens):
         return "".join(self.vocabulary[token] for token in tokens)
+
+
+class BytePairs:
+    """GPT-2's 50,257 tokens, by tiktoken, which downloads the vocabulary once and keeps it."""
+
+    about = {"kind": "gpt2"}  # noqa: RUF012
+
+    def __init__(self):
+        import tiktoken
+
+        try:
+            self.encoding = tiktoken.get_encoding("gpt2")
+        except Exception as error:  # whatever its way to the network says
+            raise Mistake(
+                f"tiktoken cannot get GPT-2's vocabulary ({type(error).__name__}): connect once, "
+                "or set TIKTOKEN_CACHE_DIR to a folder that has it"
+            ) from None
+
+    def __len__(self):
+        return self.encoding.n_vocab
+
+    def encode(self, text):
+        """An array of tokens."""
+        return self.encoding.encode_to_numpy(text, disallowed_special=()).astype(np.uint16)
+
+    def decode(self, tokens):
+        return self.encoding.decode(list(tokens))

@@ -24,6 +24,7 @@ import sys, numpy, torch
 print("torch", torch.__version__, "numpy", numpy.__version__, "python", sys.executable)
 print("from", torch.__file__)
 """
+OTHERS = " ".join(f"{name}=={PINS[name]}" for name in ("tyro", "tqdm"))
 PACKAGES = {
     "torch": {"torch/distributed/run.py": "import sys; print('torchrun of', sys.executable)"},
     "pytest": {"pytest/__main__.py": "print('the tests run')"},
@@ -204,7 +205,7 @@ def test_python_without_venv(machine, module):
 def test_first_run_installs_the_pins_and_the_second_nothing(machine):
     del machine.env["PYTHONPATH"]  # the real ensurepip
     first = machine.make("run")
-    assert f"Installing torch=={PINS['torch']} numpy=={PINS['numpy']} into .venv" in first
+    assert f"Installing torch=={PINS['torch']} numpy=={PINS['numpy']} {OTHERS} into .venv" in first
     assert f"torch {PINS['torch']} numpy {PINS['numpy']} python {machine.venv}" in first
     assert machine.pip_runs() == 1
 
@@ -323,7 +324,7 @@ def test_a_torch_that_is_there_is_used(machine):
     out = machine.make("run")
     assert "Using torch 2.99.0+cpu of" in out
     assert f"from {site}" in out
-    assert f"Installing numpy=={PINS['numpy']} into .venv" in out
+    assert f"Installing numpy=={PINS['numpy']} {OTHERS} into .venv" in out
     assert f"numpy {PINS['numpy']} python {machine.venv}" in out
 
     assert "the tests run" in machine.make("test")
@@ -339,6 +340,8 @@ def test_a_torch_that_is_there_is_used(machine):
 
 def test_where_all_is_there_pip_does_not_run(machine):
     machine.install("torch", "2.99.0")
+    for name in ("tyro", "tqdm"):
+        machine.install(name, PINS[name])
     site = machine.install("numpy", "2.98.0")
     before = files(site)
     assert "torch 2.99.0 numpy 2.98.0" in machine.make("run")
@@ -371,7 +374,7 @@ def test_your_own_venv_is_used_and_kept(machine):
     site = machine.install("torch", "2.99.0", into=machine.venv)
     out = machine.make("run")
     assert f"from {site}" in out
-    assert f"Installing numpy=={PINS['numpy']} into .venv" in out
+    assert f"Installing numpy=={PINS['numpy']} {OTHERS} into .venv" in out
     assert "the tests run" in machine.make("test")
     assert machine.pip_runs() == 2
     machine.make("test")

@@ -38,8 +38,12 @@ NOT_RUN = {
     "python -m tools.pages confirm": "tests/test_pages.py runs it",
     "python -m tools.pages check": "tests/site/test_check.py runs it",
     "python -m pytest -m site": "is what runs this test",
+    'python -m mingpt.sample --prompt "def "': "docs/pages/5_minGPT.py runs it, in the same words",
     "python multigpu.py 50 10": "tests/test_learning.py runs it, and so does the test below",
-} | {lesson.run: "tests/test_learning.py runs it" for lesson in LESSONS}
+} | {
+    lesson.run: "tests/test_learning.py or tests/mingpt/test_trainer.py runs it"
+    for lesson in LESSONS
+}
 
 COMMAND = re.compile(r"(?:[A-Z_]{3,}=|(?:python3?|torchrun|make|diff|kill|uv|pip|git|source)\b)")
 

@@ -1,4 +1,4 @@
-"""One step of the trainer: precision, accumulation, clipping, and a validation that drops nothing."""
+"""One step of the trainer: precision, accumulation, clipping; a validation that drops nothing."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The curve does not depend on how many processes share a step; killed or stopped, nothing is lost."""
+"""The curve does not depend on how many processes share a step; what is stopped loses nothing."""
 
 import os
 import re

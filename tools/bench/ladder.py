@@ -3,8 +3,8 @@
     python tools/bench/ladder.py laptop --rounds 3 > tools/bench/results/ladder.txt
     python tools/bench/ladder.py 8gpus --batch_size 16 --rounds 3     # GPT-2 124M, on one GPU
 
-All rungs are run one after the other, and again `--rounds` times; each gives the median of its log's
-tokens/s, the first third left out. Options that this file does not know are the trainer's.
+All rungs are run one after the other, and again `--rounds` times; each gives the median of the
+tokens/s in its log, the first third left out. Options unknown to this file are the trainer's.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def measure(preset, steps, rung, others):
             words.split() + others, cwd=folder, env=environment, check=True,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        log = [json.loads(line) for line in open(Path(folder, "mingpt.jsonl"))]
+        log = [json.loads(line) for line in Path(folder, "mingpt.jsonl").read_text().splitlines()]
     told = [line for line in log if "tokens_per_second" in line]
     told = told[len(told) // 3 :]
     return [statistics.median(line[key] for line in told) for key in ("tokens_per_second", "mfu")]

@@ -51,16 +51,16 @@ def run(command, folder, target):
 
 
 def hardware():
-    cpu = next(
-        (line.partition(": ")[2] for line in open("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    ).strip() if Path("/proc/cpuinfo").exists() else platform.processor()  # fmt: skip
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    threads = os.environ.get("OMP_NUM_THREADS")
+    facts = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", facts.read_text()) if facts.exists() else None
     return {
-        "torch": torch.__version__, "python": platform.python_version(), "cpu": cpu,
-        "cores": os.cpu_count(), "OMP_NUM_THREADS": threads, "gpu": gpu,
-    }  # fmt: skip
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": found[1] if found else platform.processor(),
+        "cores": os.cpu_count(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
 
 
 def main():
@@ -98,7 +98,7 @@ def main():
             result[f"time to {args.target} of {other} over {base}"] = statistics.median(
                 b[2] / a[2] for b, a in pairs
             )
-    result["commands"] = dict(zip(trainers, (command for _, command in trainers.values()), strict=True))
+    result["commands"] = {name: command for name, (_, command) in trainers.items()}
     print(json.dumps({k: v for k, v in result.items() if k not in ("runs", "commands")}, indent=1))
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -12,7 +12,7 @@
     run    = "NAME=value python multigpu.py 50 10"  # its documented command with its environment
     parent = "single_gpu"     # a root has no parent, budget or edits; others have all three
     budget = 40               # the most lines it may add and remove, as Line.counted counts
-    renames = { epoch = "step" }  # optional: names of the parent whose meaning changes, not only they
+    renames = { epoch = "step" }  # optional: names of the parent that mean something new here
 
     [[multigpu.edit]]         # a named group of changed lines; edits stand in the order of the page
     name   = "distribute-the-data"
