@@ -43,7 +43,7 @@ class Config:
     """The most sequences that one process takes at once; more are accumulated."""
     learning_rate: float = 8e-3
     """The highest, reached after the warm-up."""
-    min_learning_rate: float = 1e-4
+    min_learning_rate: float = 0.0
     """The lowest, reached at the last step."""
     warmup_steps: int = 200
     """Steps in which the learning rate rises from 0."""
@@ -135,7 +135,8 @@ PRESETS = {
     "laptop": Config(),
     "gpu": Config(
         model="gpt-mini", n_embd=384, block_size=256, batch_size=64, total_steps=5000, dropout=0.2,
-        learning_rate=1e-3, warmup_steps=100, weight_decay=0.1, val_tokens=0, compile=True,
+        learning_rate=1e-3, min_learning_rate=1e-4, warmup_steps=100, weight_decay=0.1,
+        val_tokens=0, compile=True,
     ),
     "8gpus": Config(**_GPT2),
     "nodes": Config(**_GPT2 | {

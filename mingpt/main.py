@@ -37,9 +37,9 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise utils.Mistake(f"this needs the package {package}: pip install {package}")
-    gpu = utils.device().type != "cpu"
+    gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
     if args.precision == "auto":
-        half = gpu and torch.get_device_module().is_bf16_supported()
+        half = gpu is not None and torch.get_device_module().is_bf16_supported()
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")

@@ -75,18 +75,16 @@ class Metrics:
         self._keep(step, val_loss=loss / count)
         self.mark = time.perf_counter()  # the speed is that of training
 
-    def close(self):
-        self.bar.close()
-        if self.board:
-            self.board.close()
-
     def _say(self, line):
         tqdm.write(line, file=sys.stdout)  # above the bar
         sys.stdout.flush()
 
     def _keep(self, step, **values):
-        with open(self.path, "a") as file:
-            file.write(json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n")
+        try:
+            with open(self.path, "a") as file:
+                file.write(json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n")
+        except OSError as error:
+            raise Mistake(f"cannot write to {self.path} ({error.strerror}): make room") from None
         if self.board:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step + 1)
