@@ -25,6 +25,7 @@ CPU = {
     "fp32, two threads": (1, 2, "--precision fp32 --no_compile"),
     "compiled, two threads": (1, 2, "--precision fp32 --compile"),
     "fp32, two processes": (2, 1, "--precision fp32 --no_compile"),
+    "the same, twice the batch": (2, 1, "--precision fp32 --no_compile --batch_size 24"),
     "bf16, two processes": (2, 1, "--precision bf16 --no_compile"),
 }
 GPU = {
@@ -72,7 +73,7 @@ def main():
     for name, runs in found.items():
         speed, mfu = (statistics.median(column) for column in zip(*runs, strict=True))
         ratio = statistics.median(run[0] / first[0] for run, first in zip(runs, base, strict=True))
-        print(f"{name:22} {speed:9,.0f} tokens/s   × {ratio:.2f}   MFU {mfu:.0%}")
+        print(f"{name:26} {speed:9,.0f} tokens/s   × {ratio:.2f}   MFU {mfu:.0%}")
 
 
 if __name__ == "__main__":
