@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from mingpt.model import MODELS, GPTConfig
+from mingpt.model import GPT, MODELS, GPTConfig
 from utils import Mistake
 
 
@@ -30,6 +30,8 @@ class Config:
     """Heads, if other than the model's."""
     n_embd: int | None = None
     """Width, if other than the model's: a multiple of the heads."""
+    init_from: str = ""
+    """Weights to start from: GPT-2's, a safetensors file (needs the package safetensors)."""
     block_size: int = 64
     """Tokens in a sequence, and the most that the model can look back on."""
     dropout: float = 0.0
@@ -107,6 +109,15 @@ class Config:
             return GPTConfig.preset(self.model, vocab_size=vocab_size, **given)
         except ValueError as error:
             raise Mistake(str(error)) from None
+
+    def build(self, vocab_size):
+        """The model, with fresh weights or those of `init_from`."""
+        model = GPT(self.shape(vocab_size))
+        if self.init_from:
+            from mingpt import weights  # needs a package that nobody else does
+
+            weights.load(model, self.init_from)
+        return model
 
     def accumulation(self, world_size):
         """How many micro-batches each of `world_size` processes takes in a step."""

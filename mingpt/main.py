@@ -33,7 +33,11 @@ def main():
 def ready(args):
     """`args` with what this machine decides. Raises Mistake for what it cannot do."""
     args.accumulation(int(os.environ["WORLD_SIZE"]))
-    packages = {"tensorboard": args.tensorboard, "tiktoken": args.tokenizer == "gpt2"}
+    packages = {
+        "tensorboard": args.tensorboard,
+        "tiktoken": args.tokenizer == "gpt2",
+        "safetensors": args.init_from,
+    }
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise utils.Mistake(f"this needs the package {package}: pip install {package}")

@@ -63,15 +63,21 @@ class CausalSelfAttention(nn.Module):
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
         self.n_head, self.dropout = config.n_head, config.dropout
 
-    def forward(self, x):
+    def forward(self, x, past=None):
         query, key, value = (
             part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)  # batch, head, time, size
             for part in self.c_attn(x).chunk(3, dim=-1)
         )
-        # One fused kernel: the time × time scores are never in memory.
+        if past is not None:
+            if past:
+                key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
+            past[:] = key, value
+        # One fused kernel: the time × time scores are never in memory. A single token after others
+        # may look at all of them.
         y = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=self.dropout * self.training, is_causal=True
-        )
+            query, key, value, dropout_p=self.dropout * self.training,
+            is_causal=query.size(2) == key.size(2),
+        )  # fmt: skip
         y = self.c_proj(y.transpose(1, 2).flatten(2))
         return F.dropout(y, self.dropout, self.training)
 
@@ -94,8 +100,8 @@ class Block(nn.Module):
         self.ln_1, self.attn = nn.LayerNorm(config.n_embd), CausalSelfAttention(config)
         self.ln_2, self.mlp = nn.LayerNorm(config.n_embd), MLP(config)
 
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x, past=None):
+        x = x + self.attn(self.ln_1(x), past)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -133,28 +139,38 @@ class GPT(nn.Module):
             {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
         ]
 
-    def forward(self, tokens):
-        time = tokens.size(1)
+    def forward(self, tokens, past=None):
+        """`past` is for `generate`: a list for each layer, which keeps the keys and values of all
+        tokens so far. With such a list, after the first call, `tokens` is one token.
+        """
+        before = past[0][0].size(2) if past and past[0] else 0
+        time = before + tokens.size(1)
         if time > self.config.block_size:
             raise ValueError(f"{time} tokens, but the model looks back on {self.config.block_size}")
-        positions = torch.arange(time, device=tokens.device)
+        positions = torch.arange(before, time, device=tokens.device)
         x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
         x = F.dropout(x, self.config.dropout, self.training)
-        for block in self.transformer.h:
-            x = block(x)
+        for layer, block in enumerate(self.transformer.h):
+            x = block(x, past[layer] if past is not None else None)
         return self.lm_head(self.transformer.ln_f(x))
 
     @torch.no_grad()
-    def generate(self, tokens, count, temperature=1.0, top_k=None, generator=None):
+    def generate(self, tokens, count, temperature=1.0, top_k=None, generator=None, cache=True):
         """`tokens` [batch, time] and `count` tokens more, each drawn from the model's prediction.
 
         `temperature` 0 takes the likeliest; `top_k` draws among so many of the likeliest only.
-        Leaves the model in the mode, training or not, in which it was.
+        Leaves the model in the mode, training or not, in which it was. With the `cache` a token
+        costs one token's work, as long as all fit into the block; the result is the same.
         """
+        past, seen = [[] for _ in self.transformer.h], 0
         training = self.training
         self.eval()
         for _ in range(count):
-            logits = self(tokens[:, -self.config.block_size :])[:, -1]
+            if cache and tokens.size(1) <= self.config.block_size:
+                logits = self(tokens[:, seen:], past)[:, -1]
+                seen = tokens.size(1)
+            else:  # the window moves, and with it every token's position: nothing can be kept
+                logits = self(tokens[:, -self.config.block_size :])[:, -1]
             if top_k is not None:
                 least = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
                 logits = logits.masked_fill(logits < least, -math.inf)

@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader
 import utils
 from mingpt import checkpoints, data
 from mingpt.metrics import Metrics
-from mingpt.model import GPT
 
 
 def ddp_setup():
@@ -162,7 +161,7 @@ class Trainer:
 def load_train_objs(args):
     dataset = data.load(args)
     torch.manual_seed(args.seed)  # the same initial weights on every rank
-    model = GPT(args.shape(dataset.vocab_size))
+    model = args.build(dataset.vocab_size)
     groups = model.parameter_groups(args.weight_decay)
     optimizer = torch.optim.AdamW(groups, betas=(0.9, args.beta2), fused=True)
     return dataset, model, optimizer

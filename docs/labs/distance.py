@@ -1,6 +1,6 @@
 """How far apart are checkpoints? The largest difference from the first one.
 
-    python docs/labs/distance.py single.pt one.pt two.pt
+    python docs/labs/distance.py single.pt four.pt
 """
 
 import sys

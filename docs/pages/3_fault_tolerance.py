@@ -190,14 +190,15 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 
 # %% [markdown]
 # How much does the momentum matter? Train 20 epochs and then 50, without loading it, and compare with
-# a run that was not interrupted. (One process is enough to see it.)
+# a run that was not interrupted. (One process is enough to see it, and the first of the three runs may
+# be of any script of the series: their checkpoints are alike.)
 #
 # .. run::
 #    :expect: momentum_buffer +DIFFERENT
 #    :status: 1
 #
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
-#    torchrun --standalone broken.py 20 10 | tail -n 1
+#    python single_gpu.py 20 10 --checkpoint_path broken.pt | tail -n 1
 #    torchrun --standalone broken.py 50 10 | tail -n 2
 #    torchrun --standalone multigpu_torchrun.py 50 10 --checkpoint_path undisturbed.pt | tail -n 2
 #    python docs/labs/same.py undisturbed.pt broken.pt
@@ -224,7 +225,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :expect: has run 5 epochs already and 5 were asked for
 #    :show: 0 2
 #
-#    torchrun --standalone multigpu_torchrun.py 5 5 | tail -n 1
+#    python single_gpu.py 5 5 --checkpoint_path multigpu_torchrun.pt | tail -n 1
 #    torchrun --standalone multigpu_torchrun.py 5 5 | tail -n 1
 #
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile

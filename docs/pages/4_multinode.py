@@ -107,7 +107,7 @@ Multi-node
 #    :status: 124
 #    :show: 5 3
 #
-#    torchrun --standalone multinode.py 10 10 | tail -n 1
+#    python single_gpu.py 10 10 --checkpoint_path multinode.pt | tail -n 1
 #    mkdir node1
 #    cp multinode.pt node1/multinode.pt
 #    mv multinode.pt node1/broken.pt
@@ -132,7 +132,7 @@ Multi-node
 #    :expect: Resuming after epoch 10
 #    :show: 30 4
 #
-#    python docs/labs/nodes.py --lose node1 multinode.py 30 10
+#    python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 30 10
 #    ls node0 node1
 #
 # Here the system closes the connections of the killed processes, so those on ``node0`` notice.
@@ -146,7 +146,7 @@ import re
 
 import lab
 
-log = lab.run("python docs/labs/nodes.py --lose node1 multinode.py 30 10", "ls node0 node1")
+log = lab.run("python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 30 10", "ls node0 node1")
 ran = [(float(t), int(e)) for t, e in re.findall(r"([\d.]+) s  node\d \| Epoch +(\d+) \| loss", log)]
 lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)

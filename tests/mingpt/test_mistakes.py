@@ -265,8 +265,8 @@ def test_learns_to_the_entropy_of_the_source_and_no_further(
         "batch_size": 32,
     }
     process = run(
-        "mingpt", *options(data=path, dropout=0, learning_rate=0.01, weight_decay=0, **few), cwd=tmp_path, nproc=1,
-        launcher=STANDALONE,
+        "mingpt", *options(data=path, dropout=0, learning_rate=0.01, weight_decay=0, **few),
+        cwd=tmp_path, nproc=1, launcher=STANDALONE,
     )  # fmt: skip
     assert (process.status, process.err) == (0, "")
     loss = texts.curve(tmp_path)[400]

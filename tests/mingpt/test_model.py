@@ -109,6 +109,33 @@ def test_generate(training):
         assert torch.equal(logits.argmax(-1), longest[:, end])
 
 
+@pytest.mark.parametrize("length", [1, 3, 12, 15])
+def test_the_cache_changes_nothing(length):
+    model = made(n_layer=3)
+    for weight in model.parameters():  # weights that matter: those of the beginning are near zero
+        torch.nn.init.normal_(weight, std=0.3)
+    tokens = drawn(model, time=length)
+    for options in ({"temperature": 0}, {"temperature": 0.7}):
+        with_cache, without = (
+            model.generate(
+                tokens, 20, generator=torch.Generator().manual_seed(5), cache=cache, **options
+            )
+            for cache in (True, False)
+        )
+        assert torch.equal(with_cache, without)
+
+
+def test_the_cache_gives_the_same_logits():
+    model = made(n_layer=3).eval()
+    tokens, past = drawn(model), [[], [], []]
+    whole = model(tokens)
+    parts = [model(tokens[:, :5], past)]
+    parts += [model(tokens[:, place : place + 1], past) for place in range(5, 12)]
+    assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-6)
+    with pytest.raises(ValueError, match="13 tokens, but the model looks back on 12"):
+        model(tokens[:, :1], past)
+
+
 def test_samples_follow_the_prediction():
     model = made().eval()
     many = drawn(model, batch=1, time=4).expand(4000, -1)

@@ -1,0 +1,74 @@
+"""Published weights, as Hugging Face writes them, are where fine-tuning starts."""
+
+import pytest
+import torch
+
+pytest.importorskip("safetensors", reason="no safetensors: --init_from needs it")
+
+from safetensors.torch import save_file
+
+from mingpt import weights
+from mingpt.model import GPT, GPTConfig
+from utils import Mistake
+
+SHAPE = {"vocab_size": 97, "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.0}
+
+
+def made(**others):
+    return GPT(GPTConfig(**{**SHAPE, "block_size": 16, **others})).eval()
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A file as Hugging Face's GPT-2 saves it, and the model it is of."""
+    transformers = pytest.importorskip("transformers", reason="no transformers to compare with")
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=97, n_positions=16, n_embd=32, n_layer=2, n_head=4)).eval()  # fmt: skip
+    for weight in theirs.parameters():
+        torch.nn.init.normal_(weight, std=0.2)
+    theirs.save_pretrained(tmp_path)
+    return tmp_path / "model.safetensors", theirs
+
+
+@pytest.mark.parametrize("block_size", [16, 9])
+def test_the_model_becomes_the_published_one(block_size, published):
+    path, theirs = published
+    model = made(block_size=block_size)
+    weights.load(model, path)
+    tokens = torch.arange(18).view(2, 9) * 5
+    with torch.no_grad():
+        ours, their = model(tokens), theirs(tokens).logits
+    assert (ours - their).abs().max() < 1e-5 * their.abs().max()
+    assert model.lm_head.weight is model.transformer.wte.weight
+
+
+def test_names_and_masks_as_openai_has_them(published, tmp_path):
+    path, theirs = published
+    state = {name: weight.clone() for name, weight in theirs.transformer.state_dict().items()}
+    for layer in range(2):
+        state[f"h.{layer}.attn.bias"] = torch.ones(1, 1, 16, 16)
+    save_file(state, tmp_path / "bare.safetensors")
+    one, other = made(), made()
+    weights.load(one, path)
+    weights.load(other, tmp_path / "bare.safetensors")
+    assert all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+@pytest.mark.parametrize("others, message", [
+    ({"n_embd": 64}, r"model has wte.weight of 97 × 64, but .* has one of 97 × 32: ask for its"),
+    ({"vocab_size": 5}, r"the model has wte.weight of 5 × 32, but .* has one of 97 × 32"),
+    ({"n_layer": 3}, r"the model has h.2.ln_1.weight of 32, but .* has no such"),
+    ({"block_size": 20}, r"the model has wpe.weight of 20 × 32, but .* has one of 16 × 32"),
+])  # fmt: skip
+def test_another_shape_is_refused(others, message, published):
+    with pytest.raises(Mistake, match=message):
+        weights.load(made(**others), published[0])
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(Mistake, match=r"cannot read --init_from .*: No such file"):
+        weights.load(made(), tmp_path / "none")
+    (tmp_path / "half").write_bytes(b"half of a file")
+    with pytest.raises(Mistake, match=r"cannot read --init_from .*half: "):
+        weights.load(made(), tmp_path / "half")
