@@ -210,8 +210,11 @@ axes.legend()
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --model gpt-nano --total_steps 60 --log_every 20
 #
 # It went on with one process, as if there had been one from the beginning.
-# (That status is ``torchrun``'s, which has one of its own for this; that of the workers is in its report. If a
-# worker is asked to stop and ``torchrun`` is not, it starts all again, up to ``--max-restarts`` times.)
+# (That status is ``torchrun``'s, which has one of its own for this; that of the workers is in its
+# report. If a worker is asked to stop and ``torchrun`` is not, it starts all again, up to
+# ``--max-restarts`` times. ``torchrun`` also sends SIGTERM to those who survive a failure. They take it
+# for a request, find their peer gone, and end; where the peer's loss goes unnoticed, as with NCCL,
+# ``torchrun`` kills them after 30 seconds.)
 
 # %% [markdown]
 # Buckets without copies, fewer kernels
