@@ -89,6 +89,15 @@ def test_number_of_parameters():
         assert sum(weight.numel() for weight in model.parameters()) == number
 
 
+def test_only_matrices_decay():
+    model = made()
+    decayed, others = model.parameter_groups(0.3)
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.3, 0)
+    assert {weight.dim() for weight in decayed["params"]} == {2}
+    assert {weight.dim() for weight in others["params"]} == {1}
+    assert len(decayed["params"] + others["params"]) == len(list(model.parameters()))
+
+
 def test_dropout_is_in_training_only():
     model, tokens = made(dropout=0.5), torch.zeros(1, 12, dtype=torch.long)
     assert not torch.equal(model.train()(tokens), model(tokens))
