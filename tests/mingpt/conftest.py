@@ -8,7 +8,8 @@ from tests.mingpt import texts
 
 TINY = {
     "model": "gpt-nano", "block_size": 16, "batch_size": 8, "total_steps": 24, "warmup_steps": 4,
-    "eval_every": 8, "save_every": 8, "log_every": 1, "val_tokens": 0, "dropout": 0.1,
+    "learning_rate": 2e-3, "eval_every": 8, "save_every": 8, "log_every": 1, "val_tokens": 0,
+    "dropout": 0.1,
 }  # fmt: skip
 
 
