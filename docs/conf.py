@@ -85,7 +85,8 @@ def copy_scripts():
     for file in ROOT.glob("*.py"):
         shutil.copy(file, target)
     without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "mingpt", target / "mingpt", ignore=without)
+    for folder in ROOT.glob("mingpt"):
+        shutil.copytree(folder, target / folder.name, ignore=without)
     for name in ("labs", "theory", "symptoms"):
         shutil.copytree(DOCS / name, target / "docs" / name, ignore=without)
 

@@ -34,6 +34,7 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from pygments.lexers import BashSessionLexer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -271,7 +272,15 @@ def merge(app, env, docnames, other):
         getattr(env, name).update({key: theirs[key] for key in docnames if key in theirs})
 
 
+class Session(BashSessionLexer):
+    """Only "$ " is a prompt: a line of output may well begin with #, or with a > of its own."""
+
+    _ps1rgx = re.compile(r"^(\$ )(.*\n?)")
+    _ps2 = "\0"
+
+
 def setup(app):
+    app.add_lexer("console", Session)
     app.add_config_value("not_run_ceiling", 0, "env", types=[int])
     app.add_directive("run", Run)
     app.add_directive("not-run", NotRun)

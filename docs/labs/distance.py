@@ -1,6 +1,6 @@
 """How far apart are checkpoints? The largest difference from the first one.
 
-    python docs/labs/distance.py single.pt four.pt
+    python docs/labs/distance.py single.pt two.pt
 """
 
 import sys

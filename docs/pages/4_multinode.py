@@ -192,16 +192,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    for node in node0 node1; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A file that cannot be read.** If a node's own checkpoint is damaged the script refuses to start,
-# even if others have a good one: a disk that returns half a file wants to be looked at.
-#
-# .. run::
-#    :expect: is damaged, or no checkpoint at all
-#    :status: 1
-#    :show: 2 0
-#
-#    mkdir -p node0
-#    echo "half of a file" > node0/multinode.pt
-#    python docs/labs/nodes.py --nproc_per_node=1 --max-restarts=0 multinode.py 2 1
+# in the words of :doc:`3_fault_tolerance`, even if others have a good one: a disk that returns half
+# a file wants to be looked at.
 #
 # :doc:`symptoms` lists these and more by the text of their error.
 

@@ -28,16 +28,16 @@ Batch size and learning rate
 # The proof
 # ---------
 #
-# The same global batch of 64, by the script for one device and by four processes. ``distance.py``
+# The same global batch of 64, by the script for one device and by two processes. ``distance.py``
 # prints the largest difference between any two weights, and between any two momenta:
 #
 # .. run::
-#    :expect: ^four.pt .* weights [\d.]+e-0[789]
+#    :expect: ^two.pt .* weights [\d.]+e-0[789]
 #    :show: 0 4
 #
 #    python single_gpu.py 2 2 --batch_size 64 --checkpoint_path single.pt | tail -n 1
-#    NPROC=4 python multigpu.py 2 2 --batch_size 16 --checkpoint_path four.pt | tail -n 1
-#    python docs/labs/distance.py single.pt four.pt
+#    NPROC=2 python multigpu.py 2 2 --batch_size 32 --checkpoint_path two.pt | tail -n 1
+#    python docs/labs/distance.py single.pt two.pt
 #
 # Sums are taken in another order, and the last bits of the floating-point numbers differ: less than
 # a millionth after 64 steps. (``multigpu.py`` with one process differs in no bit.)
