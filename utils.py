@@ -310,7 +310,7 @@ def read_checkpoint(path, model, optimizer):
     if _outline(checkpoint) != _outline(
         {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     ):
-        raise Mistake(f"{path} belongs to another model or optimizer: {_AWAY}")
+        raise Mistake(f"{path} belongs to another model or optimizer: {AWAY}")
     return checkpoint
 
 
@@ -340,23 +340,28 @@ def set_aside(path):
     _print(f"{path} of an earlier run is kept as {kept}: this script starts afresh")
 
 
-_AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+
+
+def read(path):
+    """What `write` wrote, in host memory. Raises `Mistake` if there is nothing of the kind."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise Mistake(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
+    except Exception:  # torch.load fails in a dozen ways that have no base class in common
+        raise Mistake(f"{path} is damaged, or no checkpoint at all: {AWAY}") from None
 
 
 def _read(path):
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise Mistake(f"{path} cannot be read: {error.strerror}: {_AWAY}") from None
-    except Exception:  # torch.load fails in a dozen ways that have no base class in common
-        raise Mistake(f"{path} is damaged, or no checkpoint at all: {_AWAY}") from None
+    checkpoint = read(path)
     try:
         _outline(checkpoint)
         if checkpoint["epochs_run"] < 1:
             raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError):
         raise Mistake(
-            f"{path} is not in the format of this series (model, optimizer, epochs_run): {_AWAY}"
+            f"{path} is not in the format of this series (model, optimizer, epochs_run): {AWAY}"
         ) from None
     return checkpoint
 

@@ -7,9 +7,7 @@ from dataclasses import asdict
 import torch
 
 import utils
-from utils import Mistake
-
-_AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+from utils import AWAY, Mistake
 
 
 class File:
@@ -55,16 +53,16 @@ class File:
                 raise Mistake(
                     f"{self.path} has a vocabulary of {old_shape['vocab_size']} tokens "
                     f"({old_text['kind']}), but that of this text is another, of "
-                    f"{shape['vocab_size']} ({text['kind']}): {_AWAY}"
+                    f"{shape['vocab_size']} ({text['kind']}): {AWAY}"
                 )
         for name, value in shape.items():
             if old_shape[name] != value and name != "dropout":
                 raise Mistake(
                     f"{self.path} has {name} {old_shape[name]}, but {value} was asked for: ask "
-                    f"for {old_shape[name]}, {_AWAY}"
+                    f"for {old_shape[name]}, {AWAY}"
                 )
         if old_text["key"] != text["key"]:
-            raise Mistake(f"{self.path} was trained on another text: give that as --data, {_AWAY}")
+            raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
         return checkpoint
 
 
@@ -100,14 +98,9 @@ def set_rng_state(states, rank, device):
 
 def load(path):
     """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file."""
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path") from None
-    except OSError as error:
-        raise Mistake(f"{path} cannot be read: {error.strerror}") from None
-    except Exception:  # torch.load fails in a dozen ways that have no base class in common
-        raise Mistake(f"{path} is damaged, or no checkpoint at all: {_AWAY}") from None
+    if not os.path.lexists(path):
+        raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
+    checkpoint = utils.read(path)
     if not isinstance(checkpoint, dict) or "steps_run" not in checkpoint:
-        raise Mistake(f"{path} is not a checkpoint of mingpt: {_AWAY}")
+        raise Mistake(f"{path} is not a checkpoint of mingpt: {AWAY}")
     return checkpoint

@@ -58,7 +58,7 @@ class Config:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
     compile: bool = False
-    """Compile the model: a minute at the start, fewer and larger kernels from then on."""
+    """Compile the model: a slow start, fewer and larger kernels from then on."""
     seed: int = 0
     """Of the initial weights, the order of the samples and the dropout."""
 

@@ -50,7 +50,7 @@ def load(args):
 def prepare(source, tokenizer, cache):
     """Read `source`, tokenise it and return the path of the result, a file named by its content.
 
-    The text is read whole: that takes some ten times its size in memory, once.
+    The text is read whole: once, that takes many times its size in memory.
     """
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]

@@ -1,6 +1,8 @@
-"""The command line of the trainer: a preset, then any field of it, as in
+"""The command line of the trainer. A preset may come first, then any of its fields, as in
 
-torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
+    torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
+
+Without a preset it is the laptop's.
 """
 
 import os

@@ -25,7 +25,7 @@ class Metrics:
         self.tokens = args.batch_size * args.block_size  # of a step
         self.waited = 0.0
         self.path = Path(args.checkpoint_path).with_suffix(".jsonl")
-        self.board = _board(args.tensorboard) if self.rank == 0 else None
+        self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         share = flops.per_token(model) / dist.get_world_size()
         self.utilization = share / flops.peak(device, args.precision)  # at a token a second
         self.bar = tqdm(
@@ -92,13 +92,6 @@ class Metrics:
 
 
 def _board(folder):
-    if not folder:
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise Mistake(
-            "--tensorboard needs the package tensorboard: install it, or do without (the .jsonl "
-            "beside the checkpoint holds the same)"
-        ) from None
+    from torch.utils.tensorboard import SummaryWriter  # slow, and a package that few have
+
     return SummaryWriter(folder)

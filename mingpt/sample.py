@@ -1,6 +1,8 @@
-"""Write text with a trained model, on one device. Any checkpoint of the trainer will do:
+"""Write text with a trained model, on one device.
 
-python -m mingpt.sample --prompt "def "
+    python -m mingpt.sample --prompt "def "
+
+Any checkpoint of the trainer will do, however many processes wrote it.
 """
 
 import sys

@@ -143,13 +143,13 @@ class Trainer:
                 group["lr"] = self._learning_rate(step)
             loss = self._run_batch(batches)
             agreed.wait()
-            done = stop or step + 1 == total_steps
-            if (step + 1) % self.args.log_every == 0 or done:
+            last = step + 1 == total_steps
+            if (step + 1) % self.args.log_every == 0 or last:
                 dist.all_reduce(loss, dist.ReduceOp.AVG)
                 self.metrics.trained(step, loss)
-            if (step + 1) % self.args.eval_every == 0 or done:
+            if (step + 1) % self.args.eval_every == 0 or last:
                 self._validate(step)
-            if (step + 1) % (self.args.save_every // 2) == 0 or done:
+            if (step + 1) % (self.args.save_every // 2) == 0 or last or stop:
                 self._save_checkpoint(step)
             if stop:
                 self.file.wait()

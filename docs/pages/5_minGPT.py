@@ -60,12 +60,12 @@ axes.legend()
 #    published weights it gives the same numbers as the reference implementation. The text is turned
 #    into tokens once, by one process of each node while the others wait, into a file that all map
 #    into memory; what that process returns, *or the error it raises*, reaches every rank, since a
-#    rank that never learns of a failure waits for ever. The optimizer is AdamW with one kernel for
+#    rank that never learns of a failure waits until a timeout. The optimizer is AdamW with one kernel for
 #    all weights (``fused``) and no decay for biases.
 #
 #    Two dozen settings are too many for arguments of ``__init__``, so all come in one object, whose
 #    fields are the options of the command line. It is checked before any process group exists: a
-#    mistake there should cost a second, not the ten minutes that others would wait. The command line
+#    mistake there should cost seconds, not the minutes that others would wait. The command line
 #    lives in ``mingpt/main.py``, what is printed in ``mingpt/metrics.py``.
 
 # %% [markdown]
@@ -74,7 +74,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
-#    :confirmed: 3d37071d1286
+#    :confirmed: 0c24589ba6e9
 #
 #    A pass over a text of any size takes hours; nobody wants to lose that much, or to evaluate that
 #    seldom. So everything is counted in steps of the optimizer, and the epoch is gone.
@@ -104,8 +104,8 @@ axes.legend()
 #    that DDP sends.
 #
 #    ``bf16`` has the range of ``fp32`` and needs nothing else. ``fp16`` has not: gradients below
-#    6 · 10\ :sup:`-8` become 0. The scaler multiplies the loss by a large number before ``backward`` and
-#    divides the gradients by it afterwards. If one of them overflows it leaves the step out and
+#    3 · 10\ :sup:`-8` become 0. The scaler multiplies the loss by a large number before
+#    ``backward`` and divides the gradients by it afterwards. If one of them overflows it leaves the step out and
 #    halves the number; every rank does so alike, since all have the same, averaged gradients. The
 #    number is part of the state, and goes into the checkpoint.
 #
@@ -153,7 +153,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
-#    :confirmed: e693367fd6dd
+#    :confirmed: 873a4750e7e0
 #
 #    This is what became of ``_run_epoch``: the one thing that still is done by whole passes. Five
 #    mistakes are common here, and each changes the number that models are chosen by.
@@ -172,7 +172,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile
-#    :confirmed: 30c916e15a7f
+#    :confirmed: c2c24e9a6694
 #
 #    To go on as if nothing had happened takes more than weights. Dropout draws from a random state
 #    that every rank has for itself, so the states of all are collected, and each gets its own back.
@@ -190,17 +190,17 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: 5dda6dd62e17
+#    :confirmed: fa364ab43796
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a
-#    flag. And a rank must not act on its own flag, or it leaves while the others wait for it: the flags are
-#    summed, and all see the same sum after the same step. The sum travels over a process group of its own,
-#    on the CPU, beside the step: it costs no time, and no GPU is stopped to look at a number.
+#    flag. And a rank must not act on its own flag, or it leaves while the others wait for it: the
+#    flags are summed, and all see the same sum after the same step. The sum travels over a process
+#    group of its own, on the CPU and beside the step, so that no GPU is stopped to look at it.
 #
-#    All ranks save, wait for the disk, wait for each other, and exit with a status that is not 0, so
-#    that the scheduler starts the job again: 143 by default, which is what a shell reports for a process
-#    that SIGTERM ended.
+#    All ranks save, without another validation, which might take too long. They wait for the disk,
+#    wait for each other, and exit with a status that is not 0, so that the scheduler starts the job
+#    again: 143 by default, which is what a shell reports for a process that SIGTERM ended.
 #
 # .. run::
 #    :expect: Resuming after step 4\d
@@ -244,9 +244,8 @@ axes.legend()
 #
 #    cat tools/bench/results/ladder.txt
 #
-# On a CPU most of the time goes into matrix products, and there is little to gain but by more cores;
-# 16 bits help only where the processor has units for them. On a GPU the ladder is another
-# (the same file measures it there, given the preset ``8gpus`` and ``--batch_size 16``; it has not
+# On this CPU most of the time goes into matrix products, and there was little to gain but by more
+# cores; 16 bits gained nothing with a model of this size. On a GPU the ladder is another (the same file measures it there, given the preset ``8gpus`` and ``--batch_size 16``; it has not
 # been run on one yet).
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
@@ -272,7 +271,7 @@ axes.legend()
 # -------------------
 #
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes,
-# 2: the nearest is 12`` is said before anything is started, as is all that can be known then.
+# 2: the nearest is 12`` is said before the processes meet, as is all that can be known then.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

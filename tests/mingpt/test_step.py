@@ -1,5 +1,7 @@
 """One step of the trainer: precision, accumulation, clipping; a validation that drops nothing."""
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,8 @@ from mingpt import data, trainer
 
 
 @pytest.fixture
-def made(group, config, monkeypatch):
+def made(group, config):
     """Make a Trainer with an optimizer that shows the length of the gradient, as AdamW does not."""
-    import signal
-
     before = signal.getsignal(signal.SIGTERM)
 
     def make(**others):

@@ -1,6 +1,8 @@
-"""What DDP around one process costs: steps with and without it, turn by turn, median of ratios.
+"""What DDP around one process costs: steps with and without it, turn by turn.
 
-OMP_NUM_THREADS=2 python tools/bench/ddp_cost.py
+    OMP_NUM_THREADS=2 python tools/bench/ddp_cost.py
+
+Prints the median of the ratios, and their quartiles.
 """
 
 import statistics

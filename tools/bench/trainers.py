@@ -7,8 +7,7 @@ r"""Trainers given by command line, side by side: speed by the wall clock, and t
 One after the other, then again from the first, `--rounds` times, each in a folder of its own (or in
 the folder after the @). All of a run counts: imports, data, evaluation, checkpoints. A validation
 loss is what follows "val loss" in what a trainer prints; the first at or below `--target` is when
-it has learnt enough, and the first one printed is where its clock for that starts if it says so at
-step 0. `{round}` in a command is the number of the round, for seeds.
+it has learnt enough. `{round}` in a command is the number of the round, for seeds.
 """
 
 import argparse
