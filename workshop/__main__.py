@@ -1,0 +1,222 @@
+"""python -m workshop: make the edits of the lessons yourself, and be told what is wrong.
+
+list                what there is, and what is done
+start [EXERCISE]    write the start of the next exercise (or of that one) into your folder
+check               run your script and say what is true of it and what is not
+hint                ask for help; ask again for more (three levels)
+diff                what you have changed since the start
+solution            one right answer: once yours is right, or when you ask twice
+reset               begin again; what you have is kept beside it
+watch               check at every save, until Ctrl-C
+report FOLDER...    for the instructor: where everybody is
+"""
+
+import argparse
+import difflib
+import os
+import sys
+import time
+from pathlib import Path
+
+from tools.series import SeriesError
+
+from . import room, scenarios, show
+from .exercises import Exercise, exercises, neighbours
+from .facts import Run
+from .folder import DEFAULT, Folder, Mistake
+from .judge import first_failure, judge, passed
+from .observe import LIMIT, observe
+from .show import say, wrapped
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 0 if all is well, 1 if a check found something, 2 if there was nothing to do."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(Folder(Path(options.dir)), options) or 0
+    except (Mistake, SeriesError) as error:
+        print(f"workshop: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+        return 130
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m workshop", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT),
+        help=f"your folder; default: WORKSHOP_DIR of the environment, or {DEFAULT}",
+    )  # fmt: skip
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name, run, exercise=True):
+        sub = commands.add_parser(name)
+        sub.set_defaults(run=run)
+        if exercise:
+            sub.add_argument("exercise", nargs="?", help="its name or number; default: the current")
+        return sub
+
+    add("list", _list, exercise=False)
+    add("start", _start)
+    for name, run in (("check", _check), ("watch", _watch)):
+        sub = add(name, run)
+        sub.add_argument("--limit", type=float, default=LIMIT, help="seconds that a run may take")
+        if name == "check":
+            sub.add_argument("--again", action="store_true", help="judge the last run, run nothing")
+    add("hint", _hint)
+    add("diff", _diff)
+    add("solution", _solution)
+    add("reset", _reset)
+    sub = add("report", _report, exercise=False)
+    sub.add_argument("folders", nargs="+", metavar="FOLDER")
+    return parser
+
+
+def _chosen(folder: Folder, options) -> Exercise:
+    if not options.exercise:
+        return folder.current()
+    return _named(options.exercise)
+
+
+def _named(name: str) -> Exercise:
+    known = exercises()
+    if name.isdecimal() and 1 <= int(name) <= len(known):
+        return list(known.values())[int(name) - 1]
+    found = [one for key, one in known.items() if name in (key, key.partition("/")[2])]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(one.name for one in found)
+        raise Mistake(f"{name!r} may be any of {several}: give the whole name")
+    near = difflib.get_close_matches(name, known, 1, 0.4)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise Mistake(f"no exercise is called {name!r}: {meant}python -m workshop list shows all")
+
+
+def _list(folder, options):
+    solved = {event["exercise"] for event in folder.events() if event["event"] == "solved"}
+    begun = {event["exercise"] for event in folder.events()}
+    width = max(map(len, exercises()))
+    for number, (name, one) in enumerate(exercises().items(), 1):
+        mark = "✓" if name in solved else "·" if name in begun else " "
+        color = "green" if name in solved else "yellow" if name in begun else ""
+        say(f"{mark} {number:2}  {name:{width}}  {one.title}", color)
+    say(f"\n{len(solved & exercises().keys())} of {len(exercises())} solved (✓), in {folder.path}")
+
+
+def _start(folder, options):
+    exercise = _named(options.exercise) if options.exercise else folder.next()
+    if exercise is None:
+        say("All exercises are solved.", "green")
+        return
+    script, fresh = folder.start(exercise)
+    check = next(one for one in exercise.checks if one.name == exercise.check)
+    say(f"{exercise.name} – {exercise.title}", "bold")
+    say(wrapped("It is right when all checks of its lesson are true. One is not: " + check.sentence))
+    say(f"{'Edit' if fresh else 'It is there already, as you left it:'} {script}", "yellow")
+    say("then: python -m workshop check      (or once: python -m workshop watch)")
+
+
+def _check(folder, options) -> int:
+    exercise = _chosen(folder, options)
+    recorded = folder.recorded(exercise)
+    if options.again:
+        if not recorded.is_file():
+            raise Mistake(f"no run of {exercise.name} is recorded: check without --again")
+        run = Run.read(recorded)
+    else:
+        files = folder.files(exercise)
+        run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
+        run.write(recorded)
+    findings = judge(run, exercise.checks)
+    say(f"{exercise.name} – {exercise.title}", "bold")
+    show.report(exercise, run, findings)
+    if not passed(findings):
+        folder.log(exercise, "check", failed=first_failure(findings).check.name)
+        say("\nMore help: python -m workshop hint", "dim")
+        return 1
+    folder.log(exercise, "check", failed=None)
+    if not folder.solved(exercise):
+        folder.log(exercise, "solved")
+    following = next(neighbours(exercise), None)
+    todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
+    say(f"\nRight. {todo}", "green")
+    return 0
+
+
+def _watch(folder, options):
+    exercise = _chosen(folder, options)
+    options.again, options.exercise = False, exercise.name
+    before = None
+    while True:
+        now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
+        if now != before:
+            before = now
+            say(f"\n{time.strftime('%H:%M:%S')}")
+            _check(folder, options)
+            say("Waiting for the next save; Ctrl-C ends this.", "dim")
+        time.sleep(0.3)
+
+
+def _hint(folder, options):
+    exercise = _chosen(folder, options)
+    folder.script(exercise)
+    check = next(one for one in exercise.checks if one.name == exercise.check)
+    hints = [f"{check.sentence} {check.hint}", exercise.second_hint, exercise.third_hint]
+    level = min(len(folder.of(exercise, "hint")) + 1, len(hints))
+    folder.log(exercise, "hint", level=level)
+    say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
+    say(wrapped(hints[level - 1].strip()))
+    if level == len(hints):
+        say("\nThere is one more thing: python -m workshop solution", "dim")
+
+
+def _diff(folder, options):
+    exercise = _chosen(folder, options)
+    mine = folder.script(exercise).read_text(encoding="utf-8", errors="replace")
+    _show_diff(exercise.start, mine, "the start", "yours") or say("You have changed nothing yet.")
+
+
+def _show_diff(old, new, old_name, new_name):
+    lines = list(
+        difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="")
+    )
+    for line in lines:
+        say(line, {"+": "green", "-": "red"}.get(line[:1], ""))
+    return bool(lines)
+
+
+def _solution(folder, options):
+    exercise = _chosen(folder, options)
+    script = folder.script(exercise)
+    earned = folder.solved(exercise)
+    folder.log(exercise, "solution")
+    if not earned and len(folder.of(exercise, "solution")) < 2:
+        say("It is not solved yet. Is there a hint that you have not read? If you want the solution")
+        say("all the same, ask for it once more.")
+        return 1
+    mine = script.read_text(encoding="utf-8", errors="replace")
+    say(f"{exercise.name} – what one right answer has where yours differs", "bold")
+    _show_diff(mine, exercise.solution, "yours", "a right answer") or say("Nothing: yours is the same.")
+    return 0
+
+
+def _reset(folder, options):
+    exercise = _chosen(folder, options)
+    kept = folder.reset(exercise)
+    say(f"{folder.script(exercise)} is as at the start; what you had is {kept}")
+
+
+def _report(folder, options):
+    room.report([Path(name) for name in options.folders])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

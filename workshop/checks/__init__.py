@@ -1,0 +1,52 @@
+"""The checks of each lesson, in the order in which they are to be mended."""
+
+from . import data, files, loss, processes, resume, training
+
+_TRAINING = [
+    training.same_start,
+    training.stay_equal,
+    training.gradient_is_mean,
+    training.equal_steps,
+    processes.all_take_part,
+    data.shared,
+    data.order_changes,
+    loss.reported_once,
+    loss.is_global,
+]
+_SAVING = [files.saved_atomically, files.saved_without_ddp, files.saved_complete, files.last_epoch_saved]
+_END = [processes.left_the_group, processes.ends_well]
+
+OF = {
+    "multigpu": [
+        processes.is_python,
+        processes.one_process_each,
+        processes.joined,
+        *_TRAINING,
+        files.saved_once,
+        *_SAVING,
+        *_END,
+    ],
+    "multigpu_torchrun": [
+        processes.is_python,
+        processes.started_by_torchrun,
+        processes.joined,
+        *_TRAINING,
+        files.saved_once,
+        *_SAVING,
+        resume.where_saved,
+        resume.with_the_optimizer,
+        processes.cause_is_named,
+        *_END,
+    ],
+    "multinode": [
+        processes.is_python,
+        processes.one_process_each,
+        processes.joined,
+        files.saved_on_every_node,
+        resume.from_the_newest,
+        *_TRAINING,
+        *_SAVING,
+        resume.with_the_optimizer,
+        *_END,
+    ],
+}

@@ -1,0 +1,81 @@
+"""Which rank saw which samples, and in which order."""
+
+from collections import Counter
+
+from ..facts import SAMPLES, shown
+from ..judge import check
+
+
+def _whole_epochs(run):
+    """For each attempt its epochs that all ranks have ended: number, and samples by rank."""
+    for attempt in run.attempts:
+        workers = attempt.trained
+        if not workers:
+            continue
+        broken = any(worker.first("raised", "fault") for worker in attempt.workers)
+        stopped = broken or run.first("hung", "late") is not None
+        number = attempt.epochs_begun() - stopped
+        for epoch in range(number):
+            seen = {w: [s for step in w.epochs[epoch] for s in step.samples] for w in workers}
+            yield attempt, workers[0].started_after + epoch + 1, seen
+
+
+@check("2_multigpu", "distribute-the-data")
+def shared(run):
+    """In every epoch each sample is seen once, by one rank.
+
+    More processes are faster only if each works on a part of the data, and the parts together are
+    the whole. A sampler that knows the rank and the number of ranks deals them out. All ranks must
+    deal out the same dataset.
+    """
+    epochs = 0
+    for _, epoch, seen in _whole_epochs(run):
+        epochs += 1
+        for worker, samples in seen.items():
+            if strangers := samples.count(-1):
+                return False, (
+                    f"in epoch {epoch}, {strangers:,} of {len(samples):,} samples of {worker.name} "
+                    "are not those of the dataset"
+                )
+        workers = list(seen)
+        for other in workers[1:]:
+            both = sorted(set(seen[workers[0]]) & set(seen[other]))
+            if both:
+                return False, (
+                    f"in epoch {epoch}, ranks {workers[0].rank} and {other.rank} both saw samples "
+                    f"{shown(both)}: {len(both):,} of {len(set(seen[other])):,}"
+                )
+        times = Counter(sample for samples in seen.values() for sample in samples)
+        if twice := sorted(sample for sample, number in times.items() if number > 1):
+            return False, f"in epoch {epoch}, one rank saw samples {shown(twice)} more than once"
+        if len(times) < SAMPLES:
+            missed = sorted(set(range(SAMPLES)) - set(times))
+            return False, (
+                f"in epoch {epoch}, no rank saw samples {shown(missed)}: {len(missed):,} of "
+                f"{SAMPLES:,} were left out"
+            )
+    return (True, f"{SAMPLES:,} samples in each of {epochs} epochs") if epochs else None
+
+
+@check("2_multigpu", "distribute-the-data")
+def order_changes(run):
+    """Every epoch has an order of its own.
+
+    The sampler draws its order from a seed and the number of the epoch, so that all ranks draw the
+    same one. It counts no epochs itself: the number has to be told to it before each epoch begins.
+    """
+    orders, number = {}, 0
+    for attempt, epoch, seen in _whole_epochs(run):
+        for worker, samples in seen.items():
+            order = tuple(samples)
+            known = orders.setdefault((attempt.number, worker.rank), {})
+            if order in known:
+                return False, (
+                    f"{worker.name} saw the samples of epoch {epoch} in the order of epoch "
+                    f"{known[order]}: {shown(samples)}"
+                )
+            if samples == sorted(samples) and len(samples) > 2:
+                return False, f"{worker.name} saw epoch {epoch} in the order of the dataset, unshuffled"
+            known[order] = epoch
+            number = max(number, len(known))
+    return (True, f"{number} epochs, {number} orders") if number > 1 else None

@@ -1,0 +1,79 @@
+"""The loss that is reported: once an epoch, and of all ranks."""
+
+import re
+from collections import defaultdict
+
+from ..facts import SAMPLES
+from ..judge import check
+from .words import ranks
+
+LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan) over (\d+) samples")
+
+
+def _reports(attempt):
+    """By epoch: the worker, loss and number of samples of each line that was printed."""
+    reports = defaultdict(list)
+    for worker in attempt.workers:
+        for said in worker.all("said"):
+            if found := LINE.match(said["text"]):
+                reports[int(found[1])].append((worker, float(found[2]), int(found[3])))
+    return reports
+
+
+@check("2_multigpu", "report-the-global-loss")
+def reported_once(run):
+    """The loss of an epoch is printed once, not by every rank.
+
+    Every process runs every line, prints too. One of them has to speak for all: of all processes of
+    all nodes, exactly one has the rank 0.
+    """
+    epochs = 0
+    for attempt in run.attempts:
+        reports = _reports(attempt)
+        for epoch, lines in sorted(reports.items()):
+            epochs += 1
+            if len(lines) > 1:
+                who = ranks([worker for worker, _, _ in lines])
+                return False, f"the line of epoch {epoch} was printed {len(lines)} times, by {who}"
+    if epochs:
+        return True, f"{epochs} epochs, {epochs} lines"
+    if any(attempt.epochs_begun() > 1 for attempt in run.attempts):
+        return False, "no rank has printed a line as `Epoch 1 | loss 1.23456 over 2048 samples`"
+    return None
+
+
+@check("2_multigpu", "report-the-global-loss")
+def is_global(run):
+    """The loss that is printed is that of the samples of all ranks.
+
+    DDP averages gradients, and nothing else: what a rank has summed up is about its own samples.
+    Sums and counts of all ranks must be added up before one of them prints the quotient.
+    """
+    compared = 0
+    for attempt in run.attempts:
+        for epoch, ((_, loss, count), *_) in sorted(_reports(attempt).items()):
+            sums = {w: _sums(w, epoch - w.started_after - 1) for w in attempt.trained}
+            if not sums or not all(sums.values()):
+                continue
+            total, samples = (sum(column) for column in zip(*sums.values(), strict=True))
+            compared += 1
+            if abs(loss - total / samples) > 2e-4 * max(1, total / samples):
+                alone = [
+                    worker for worker, (own, number) in sums.items()
+                    if abs(loss - own / number) < 2e-5 * max(1, own / number)
+                ]  # fmt: skip
+                whose = f", which is that of rank {alone[0].rank} alone" if alone else ""
+                return False, (
+                    f"epoch {epoch} is printed as {loss:.5f}{whose}; over all ranks it is "
+                    f"{total / samples:.5f}"
+                )
+            if count != SAMPLES:
+                return False, f"epoch {epoch} is printed as over {count:,} samples of {SAMPLES:,}"
+    return (True, f"{compared} epochs computed again from every rank's losses") if compared else None
+
+
+def _sums(worker, epoch):
+    if not 0 <= epoch < len(worker.epochs):
+        return None
+    losses = [pair for step in worker.epochs[epoch] for pair in step.losses if pair[0] is not None]
+    return sum(loss * size for loss, size in losses), sum(size for _, size in losses)

@@ -1,0 +1,175 @@
+"""Processes, their group, and how they end."""
+
+from ..facts import first_difference
+from ..judge import check
+from .words import ending, wait, waiting
+
+
+@check("index")
+def is_python(run):
+    """Python can read the file.
+
+    Python names the line that it stumbled over. The mistake may be in the line above it: a bracket
+    that is not closed, a colon that is missing, an indentation that fits no other.
+    """
+    crash = run.crash
+    if crash and crash["type"] in ("SyntaxError", "IndentationError", "TabError"):
+        return False, f"{crash['type']}: {crash['message']} ({crash['where']})"
+    return True, "it does"
+
+
+@check("2_multigpu", "start-the-processes")
+def one_process_each(run):
+    """As many processes train as were asked for.
+
+    Nothing starts a second process by itself. The main process has to start them, each with a
+    number of its own, and each must then run the whole training.
+    """
+    asked, workers = run.asked["processes"], run.attempts[0].workers
+    if len(workers) >= asked:
+        return True, f"{len(workers)} processes"
+    told = ending(run)
+    return False, f"{len(workers)} of {asked} processes" + (f"; {told}" if told else "")
+
+
+@check("3_fault_tolerance", "let-torchrun-start")
+def started_by_torchrun(run):
+    """The processes that train are those that torchrun has started.
+
+    torchrun starts the processes and tells each in its environment which one it is: RANK,
+    LOCAL_RANK, WORLD_SIZE. The script must neither start any itself nor refuse torchrun, which is
+    decided by the command in its docstring.
+    """
+    asked, workers = run.asked["processes"], run.attempts[0].workers
+    torchruns = [worker for worker in workers if worker.process["torchrun"]]
+    own = {worker.process["pid"] for worker in run.processes}
+    if children := [worker for worker in workers if worker.process["parent"] in own]:
+        return False, f"{len(children)} processes were started by the script itself"
+    refused = run.crash and run.crash["type"] == "Mistake"
+    if len(torchruns) < asked or refused:
+        return False, ending(run) or f"{len(torchruns)} of {asked} processes came from torchrun"
+    return True, f"{len(torchruns)} processes"
+
+
+@check("2_multigpu", "construct-the-process-group")
+def joined(run):
+    """All processes are members of one process group, each with a rank of its own.
+
+    Processes know nothing of each other until each has called init_process_group, and they must
+    agree on how many they are, on who has which rank, and on where they meet.
+    """
+    asked = run.asked["processes"]
+    members = run.attempts[0].ranks
+    if not members:
+        return False, "no process is a member" + (f"; {told}" if (told := ending(run)) else "")
+    numbers = [worker.rank for worker in members]
+    sizes = {worker.first("joined")["world_size"] for worker in members}
+    if sorted(numbers) != list(range(asked)) or sizes != {asked}:
+        told = ending(run)
+        found = f"ranks {numbers}, in groups of {sorted(sizes)}, where {asked} processes were asked for"
+        return False, found + (f"; {told}" if told else "")
+    return True, f"ranks {numbers}, backend {members[0].first('joined')['backend']}"
+
+
+@check("symptoms")
+def all_take_part(run):
+    """Every collective is called by all ranks, in the same order.
+
+    A collective ends when every rank has called it. Look for one that stands behind an `if` on the
+    rank, for a `return`, `continue` or `break` that only some ranks take, or for a loop that is
+    longer on one of them. Whatever decides it must come out alike on every rank.
+    """
+    for attempt in run.attempts:
+        if len(attempt.ranks) < 2:
+            continue
+        first = attempt.ranks[0]
+        calls = [_calls(worker) for worker in attempt.ranks]
+        for other, theirs in zip(attempt.ranks[1:], calls[1:], strict=True):
+            at = first_difference([c[:2] for c in calls[0]], [c[:2] for c in theirs])
+            if at is not None:
+                return False, (
+                    f"call {at + 1} of rank {first.rank} is {_said(calls[0][at])}, that of rank "
+                    f"{other.rank} is {_said(theirs[at])}"
+                )
+            if len(calls[0]) != len(theirs) and not attempt_failed(run, attempt):
+                more, fewer = (first, other) if len(calls[0]) > len(theirs) else (other, first)
+                call = max(calls[0], theirs, key=len)[min(len(calls[0]), len(theirs))]
+                return False, (
+                    f"{more.name} calls {_said(call)}, {fewer.name} does not; "
+                    f"{wait(run, more)}; {wait(run, fewer)}"
+                )
+    if run.first("hung"):
+        return False, waiting(run)
+    members = run.attempts[0].ranks
+    return (True, f"{len(_calls(members[0]))} calls on each rank") if members else None
+
+
+def attempt_failed(run, attempt):
+    """Whether one of its processes ended with an exception: then the others were not waited for."""
+    return any(worker.first("raised", "fault") for worker in attempt.workers)
+
+
+def _calls(worker):
+    """What, bytes, where and in which epoch; the backward pass of DDP is a collective too."""
+    calls, epoch, ddp = [], worker.started_after, False
+    for fact in worker.facts:
+        epoch += fact["kind"] == "loader"
+        ddp |= fact["kind"] == "collective" and fact["what"] == "DDP"
+        if fact["kind"] == "collective":
+            calls.append((fact["what"], fact["bytes"], fact["where"], epoch))
+        elif fact["kind"] == "backward" and ddp:
+            calls.append(("backward", None, fact["where"], epoch))
+    return calls
+
+
+def _said(call):
+    what, size, where, epoch = call
+    size = f" of {size} bytes" if size else ""
+    return f"{what}{size}{f' ({where})' if where else ''}{f' in epoch {epoch}' if epoch else ''}"
+
+
+@check("3_fault_tolerance", "name-the-cause")
+def cause_is_named(run):
+    """When a worker fails, torchrun learns why.
+
+    torchrun sees only that a worker has ended. The exception reaches it through a file, and a
+    decorator of torch.distributed.elastic writes that, if it stands where the exception passes.
+    """
+    failed = [worker for worker in run.processes if worker.first("fault")]
+    ends = [worker.first("exit") for worker in failed]
+    if not failed or not all(ends):
+        return None
+    if all(end["cause"] for end in ends):
+        return True, f"{failed[0].name} has left its error where torchrun finds it"
+    return False, f"{failed[0].name} failed, and its error file was not written"
+
+
+@check("2_multigpu", "end-the-process-group")
+def left_the_group(run):
+    """Every rank leaves the process group, when the last checkpoint is written.
+
+    The group holds connections and threads: each rank has to give it back, after an error too. And
+    a rank that is early must wait for the one that still writes.
+    """
+    workers = run.attempts[-1].ranks
+    if not workers or run.first("hung", "late"):
+        return None
+    saved = max((fact["t"] for fact in run.all("renamed", "saved")), default=0)
+    for worker in workers:
+        if not worker.first("left"):
+            return False, f"{worker.name} never calls destroy_process_group"
+        if worker.first("left")["t"] < saved:
+            return False, f"{worker.name} has left {saved - worker.first('left')['t']:.2f} s before the last file was written"
+    return True, f"all {len(workers)} ranks, after the last file"
+
+
+@check("symptoms")
+def ends_well(run):
+    """The run ends by itself, without an error, and leaves no process over.
+
+    Read the first error, not the last: what follows is often only its echo on the other ranks.
+    """
+    if left := run.all("leftover"):
+        return False, f"{len(left)} processes were still running when the command had ended"
+    told = ending(run)
+    return (False, told) if told else (True, "status 0")

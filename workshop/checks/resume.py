@@ -1,0 +1,115 @@
+"""What a restart goes on from."""
+
+from ..facts import count, prints
+from ..judge import check
+
+
+def _restart(run):
+    """The attempt after the first, with the newest checkpoint that was whole before it began."""
+    if len(run.attempts) < 2 or not run.attempts[1].trained:
+        return None
+    again = run.attempts[1]
+    begun = min(worker.process["t"] for worker in again.workers)
+    written = {fact["source"] for fact in run.all("renamed") if fact["t"] < begun}
+    saves = [f for f in run.all("saved") if f["t"] < begun and f["path"] in written]
+    return (again, max(saves, key=lambda fact: fact["t"])) if saves else None
+
+
+def _went_on(worker, total):
+    """After which epoch it went on: from what it loaded, or from how many epochs it ran."""
+    return worker.started_after
+
+
+def _judge(run):
+    found = _restart(run)
+    if not found:
+        return None
+    again, newest = found
+    done, total = count(newest["content"]), run.all("act")[-1]["asked"]["total_epochs"]
+    for worker in again.trained:
+        if worker.first("first")["parameters"] not in prints(newest["content"]):
+            which = worker.started_after
+            began = f"with those of epoch {which}" if which else "with those of a new model"
+            return False, (
+                f"epoch {done} was saved; after the restart {worker.name} began {began}, "
+                f"to run {len(worker.epochs)} epochs"
+            )
+        if len(worker.epochs) != total - done and not run.first("hung", "late") and not run.crash:
+            return False, (
+                f"epoch {done} of {total} was saved; after the restart {worker.name} ran "
+                f"{len(worker.epochs)} epochs, not {total - done}"
+            )
+        if mistake := _other_order(run, worker, done):
+            return False, mistake
+    return True, f"all {len(again.trained)} ranks went on after epoch {done}"
+
+
+def _other_order(run, worker, done):
+    """An epoch that is run again must have the order that it had."""
+    before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
+    if before and len(before.epochs) > done and worker.epochs:
+        old, new = (
+            [sample for step in steps for sample in step.samples]
+            for steps in (before.epochs[done], worker.epochs[0])
+        )
+        shorter = min(len(old), len(new))
+        if old[:shorter] != new[:shorter]:
+            return (
+                f"{worker.name} ran epoch {done + 1} again in another order than before: its "
+                "sampler was told another number"
+            )
+    return None
+
+
+@check("3_fault_tolerance", "resume")
+def where_saved(run):
+    """After a failure, all ranks go on from the newest checkpoint.
+
+    torchrun starts all processes again, from their first line. They have to look for a checkpoint,
+    take its weights, and begin with the epoch after it.
+    """
+    if verdict := _judge(run):
+        return verdict
+    if run.all("fault") and not run.crash and len(run.attempts) < 2:
+        return False, "after the failure nothing was started again"
+    return None
+
+
+@check("4_multinode", "resume-from-the-newest")
+def from_the_newest(run):
+    """All ranks go on from the newest checkpoint that any node has.
+
+    A node may come back with an empty disk. Ranks that go on from different epochs run different
+    numbers of steps, and wait for each other for ever: they must agree before they begin.
+    """
+    found = _restart(run)
+    if found:
+        begins = {worker: worker.started_after for worker in found[0].trained}
+        if len(set(begins.values())) > 1:
+            told = ", ".join(
+                f"{worker.name} ({worker.node}) went on after epoch {epoch}"
+                for worker, epoch in begins.items()
+            )
+            return False, f"when node0 had come back with an empty disk, {told}"
+    return _judge(run)
+
+
+@check("3_fault_tolerance", "resume")
+def with_the_optimizer(run):
+    """The optimizer goes on too, not only the model.
+
+    SGD with momentum, Adam and most others keep a state: without it, the first steps after a
+    restart are other steps than they would have been.
+    """
+    found = _restart(run)
+    if not found:
+        return None
+    again, newest = found
+    for worker in again.trained:
+        first = worker.first("first")
+        if first["parameters"] in prints(newest["content"]) and first["state"] not in prints(
+            newest["content"]
+        ):
+            what = "an empty state" if first["state"] is None else "another state"
+            return False, f"after the restart the optimizer of {worker.name} began with {what}"
+    return True, f"the saved state, on all {len(again.trained)} ranks"

@@ -1,0 +1,117 @@
+"""The replicas: equal at the start, equal after each step."""
+
+import math
+
+from ..facts import first_difference
+from ..judge import check
+
+
+@check("2_multigpu", "construct-the-ddp-model")
+def same_start(run):
+    """All ranks begin with the same weights.
+
+    Averaged gradients keep equal weights equal; they do not make unequal weights equal. Who
+    constructs the weights, with which seed, and who hands them to the others?
+    """
+    for attempt in run.attempts:
+        if len(attempt.trained) < 2:
+            continue
+        begins = [worker.first("first")["parameters"] for worker in attempt.trained]
+        if len(set(begins)) > 1:
+            at = next(i for i, print_ in enumerate(begins) if print_ != begins[0])
+            other = attempt.trained[at]
+            again = " after the restart" if attempt.number else ""
+            return False, (
+                f"before the first step{again}, rank {attempt.trained[0].rank} and rank {other.rank} "
+                f"have different weights (fingerprints {begins[0]} and {begins[at]})"
+            )
+    return (True, "equal fingerprints") if run.attempts[0].trained else None
+
+
+@check("2_multigpu", "construct-the-ddp-model")
+def stay_equal(run):
+    """After every step, all ranks have the same weights.
+
+    Each rank computes gradients from its own samples. Unless they are averaged before the optimizer
+    uses them, each rank trains a model of its own. DistributedDataParallel does it in the backward
+    pass, if the forward pass went through it.
+    """
+    compared = 0
+    for attempt in run.attempts:
+        workers = attempt.trained
+        for other in workers[1:]:
+            mine, theirs = ([s.fact["parameters"] for s in w.steps] for w in (workers[0], other))
+            at = first_difference(mine, theirs)
+            compared += min(len(mine), len(theirs))
+            if at is not None:
+                step = workers[0].steps[at]
+                through = "" if step.through == "DistributedDataParallel" else (
+                    f"; the model was called through {step.through}"
+                )
+                return False, (
+                    f"ranks {workers[0].rank} and {other.rank} have different weights after "
+                    f"{workers[0].place(at)}{through}"
+                )
+    return (True, f"equal after each of {compared} steps") if compared else None
+
+
+@check("1_theory")
+def gradient_is_mean(run):
+    """The optimizer uses the mean of the gradients of all ranks.
+
+    The mean over the ranks of the gradient of each rank's mean loss is the gradient of the large
+    batch that they make up together. A sum is as many times too long as there are ranks; what is
+    left over of an earlier step does not belong to this one.
+    """
+    compared = 0
+    for attempt in run.attempts:
+        workers = attempt.trained
+        steps = zip(*[worker.all("gradient") for worker in workers], strict=False)
+        for number, facts in enumerate(steps):
+            mean = [sum(column) / len(facts) for column in zip(*(f["own"] for f in facts), strict=True)]
+            for worker, fact in zip(workers, facts, strict=True):
+                compared += 1
+                if _length(map(float.__sub__, fact["used"], mean)) > 1e-4 * _length(mean):
+                    return False, (
+                        f"in {worker.place(number)}, {worker.name} used a gradient of length "
+                        f"{_length(fact['used']):.4g}; the mean of all ranks' has {_length(mean):.4g}"
+                    )
+    return (True, f"in the first {compared} steps, as every rank computed them") if compared else None
+
+
+def _length(vector):
+    return math.sqrt(sum(number * number for number in vector))
+
+
+@check("symptoms")
+def equal_steps(run):
+    """In every epoch, all ranks take the same number of steps.
+
+    A rank that has a batch more than the others waits for them in its backward pass, for ever. Look
+    for what makes the number of batches depend on the data or on the rank.
+    """
+    for attempt in run.attempts:
+        workers = attempt.trained
+        for epoch in range(max((len(w.epochs) for w in workers), default=0)):
+            begun = [w for w in workers if len(w.epochs) > epoch]
+            most = max(_steps(w, epoch) for w in begun)
+            for worker in begun:
+                number = _steps(worker, epoch)
+                if number < most and _went_on(worker, epoch):
+                    return False, (
+                        f"in epoch {worker.started_after + epoch + 1}, {worker.name} takes "
+                        f"{number} steps, another rank {most} or more"
+                    )
+    trained = run.attempts[0].trained
+    return (True, f"{len(trained[0].epochs[0])} steps an epoch") if trained else None
+
+
+def _steps(worker, epoch):
+    """Those that it has taken, and the one in whose backward pass it waits."""
+    waits = worker.waits is not None and worker.waits["kind"] == "backward"
+    return len(worker.epochs[epoch]) + (waits and epoch + 1 == len(worker.epochs))
+
+
+def _went_on(worker, epoch):
+    last = worker.epochs[epoch][-1].fact["t"]
+    return any(fact["t"] > last for fact in worker.all("collective", "loader", "saved"))

@@ -1,0 +1,58 @@
+"""Words for evidence: who, where, when."""
+
+from ..facts import Run, Worker
+
+
+def ranks(workers: list[Worker]) -> str:
+    """`rank 0`, `ranks 0 and 1`."""
+    numbers = [str(worker.rank) for worker in workers]
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def ending(run: Run) -> str:
+    """How the run ended, if not well: an exception, a wait, a status; else nothing."""
+    if run.crash:
+        where = f", {run.crash['where']}" if run.crash["where"] else ""
+        kind, message = run.crash["type"], run.crash["message"]
+        text = message if kind == "Mistake" else f"{kind}: {message}" if message else kind
+        return f"{run.who(run.crash)} ended with: {text}{where}"
+    if run.first("hung"):
+        return waiting(run)
+    if run.first("late"):
+        return f"the run was ended after {run.first('late')['seconds']:.0f} s"
+    bad = [fact["status"] for fact in run.all("ended") if fact["status"]]
+    return f"the command ended with status {bad[0]}" if bad else ""
+
+
+def waiting(run: Run) -> str:
+    """Which rank waits where."""
+    attempt = run.attempts[-1]
+    return "; ".join(wait(run, worker) for worker in attempt.workers)
+
+
+def wait(run: Run, worker: Worker) -> str:
+    """`rank 1 waits in all_reduce (multigpu.py:55), in epoch 1`."""
+    epoch = worker.started_after + len(worker.epochs)
+    when = f", in epoch {epoch}" if worker.epochs else ""
+    if worker.first("exit") or worker.first("raised"):
+        return f"{worker.name} has ended{when}"
+    if not worker.waits:
+        place = _top(run, worker)
+        return f"{worker.name} is {f'at {place}' if place else 'at work'}{when}"
+    what = {"joining": "init_process_group", "backward": "backward"}
+    name = worker.waits.get("what") or what[worker.waits["kind"]]
+    where = f" ({worker.waits['where']})" if worker.waits["where"] else ""
+    return f"{worker.name} waits in {name}{where}{when}"
+
+
+def _top(run, worker):
+    """The innermost line of the learner's script in its stack."""
+    for stack in run.all("stack"):
+        if stack["of"] == worker.process["pid"]:
+            for line in stack["text"].splitlines():
+                file, _, rest = line.strip().removeprefix('File "').partition('", line ')
+                if rest and "/" not in file and file != "utils.py":
+                    return f"{file}:{rest.split()[0]}"
+    return None

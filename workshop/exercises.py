@@ -1,0 +1,152 @@
+"""The exercises: starts and solutions, computed from lessons.toml and the scripts."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tools import series
+from tools.series.diff import Line
+from tools.series.model import Edit, Lesson
+
+from .checks import OF
+from .judge import Check
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = Path(__file__).with_name("exercises.toml")
+WHOLE = "whole"  # name of the exercise that asks for all edits of a lesson
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A script to mend: `start` is what the learner gets, `solution` one right answer."""
+
+    name: str  # LESSON/EDIT
+    title: str
+    lesson: Lesson
+    start: str
+    check: str  # the name of the check that fails first at the start
+    second_hint: str
+    third_hint: str
+
+    @property
+    def file(self) -> str:
+        return self.lesson.file
+
+    @property
+    def solution(self) -> str:
+        return self.lesson.source.text
+
+    @property
+    def checks(self) -> list[Check]:
+        return OF[self.lesson.name]
+
+
+@cache
+def exercises() -> dict[str, Exercise]:
+    """All of them by name, in the order of the workshop: edits, the whole lesson, its bug hunts."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    found = []
+    for lesson in series.load(ROOT):
+        if lesson.name in OF:
+            told = table["edits"][lesson.name]
+            found += [_edit(edit, **told[edit.name]) for edit in lesson.edits]
+            found.append(_whole(lesson, found[-len(lesson.edits)].check))
+            found += [_hunt(lesson, **hunt) for hunt in table["hunts"][lesson.name]]
+    return {exercise.name: exercise for exercise in found}
+
+
+def _edit(edit: Edit, check: str, hint: str) -> Exercise:
+    return Exercise(
+        f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, undone(edit), check, hint,
+        "Fill in what is left out here:\n\n" + _skeleton(edit.lines),
+    )  # fmt: skip
+
+
+def _whole(lesson: Lesson, check: str) -> Exercise:
+    parent, titles = lesson.parent, "\n".join(f"- {edit.title}" for edit in lesson.edits)
+    return Exercise(
+        f"{lesson.name}/{WHOLE}", f"From {parent.file} to {lesson.file}: {lesson.title}", lesson,
+        parent.source.text, check,
+        f"Make these edits, one after the other, and check after each:\n\n{titles}",
+        "Fill in what is left out here:\n\n" + _skeleton(lesson.diff()),
+    )  # fmt: skip
+
+
+def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise:
+    return Exercise(
+        f"{lesson.name}/{name}", f"Bug hunt: {title}", lesson, _replaced(lesson, scope, old, new),
+        check, hint, f"The mistake is in `{scope}`.",
+    )  # fmt: skip
+
+
+def undone(edit: Edit) -> str:
+    """The lesson's script without an edit.
+
+    With a definition that the edit introduces goes all that others have put into it; and what stands
+    in a block whose first line goes, moves out of it.
+    """
+    rows = edit.rows
+    gone = {row.scope for row in rows if row.sign == "+" and _defines(row)}
+    gone -= {row.scope for row in rows if row.sign == "-" and _defines(row)}
+    lines, block, back = [], None, None  # indentation of an opener that has gone, that is back
+    for row in rows:
+        indent = len(row.text) - len(row.text.lstrip())
+        opens = row.text.rstrip().endswith(":") and not _defines(row)
+        if block is not None and row.text.strip() and indent <= block and row.sign != "-":
+            block = None
+        if row.sign == "-":
+            back = indent if opens else back
+        elif row.sign == "+" and opens and indent != back:
+            block = indent
+        elif row.sign == " ":
+            back = None
+        if row.sign == "+" or row.scope in gone:
+            continue
+        moves = block is not None and row.sign == " " and indent > block
+        lines.append(row.text[4:] if moves else row.text)
+    return "\n".join(lines) + "\n"
+
+
+def _defines(row: Line) -> bool:
+    return re.match(r"\s*(def|class) ", row.text) is not None
+
+
+def _replaced(lesson, scope, old, new):
+    source = lesson.source
+    inside = [i for i, name in enumerate(source.scopes) if name == scope]
+    text = "".join(f"{source.lines[i]}\n" for i in inside)
+    if text.count(old) != 1:
+        raise series.SeriesError(f"{TABLE.name}: {scope} of {lesson.file} has {old!r} not just once")
+    above, below = source.lines[: inside[0]], source.lines[inside[-1] + 1 :]
+    return "\n".join([*above, text.replace(old, new) + "\n".join(below)]) + "\n"
+
+
+def _skeleton(lines: list[Line]) -> str:
+    """Added and removed lines, without what stands in brackets or right of an assignment."""
+    shown, scope = [], None
+    for line in lines:
+        if line.scope == "docstring" or line.text.strip().startswith("#") or not line.text.strip():
+            continue
+        if line.scope != scope:
+            scope = line.scope
+            shown.append(f"{scope}:")
+        shown.append(f"  {line.sign} {line.text if line.sign == '-' else _elided(line.text)}".rstrip())
+    return "\n".join(shown)
+
+
+def _elided(text: str) -> str:
+    code = text.partition("  #")[0]
+    if re.match(r"\s*(import|from|def|@|try|finally|else|return$)", code):
+        return code
+    code = re.sub(r"(?<=\w)\((?=.).*", "(…", code)
+    return re.sub(r"(?<= = )[^…]*$", "…", code)
+
+
+def neighbours(exercise: Exercise) -> Iterator[Exercise]:
+    """The exercises after this one."""
+    names = list(exercises())
+    for name in names[names.index(exercise.name) + 1 :]:
+        yield exercises()[name]

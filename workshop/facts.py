@@ -1,0 +1,268 @@
+"""What a run has done, by attempt, rank, epoch and step: a view of the facts of the probe.
+
+A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`:
+
+    process     a Python began: parent, argv, node, attempt, torchrun; rank ... of its environment
+    joining, joined   init_process_group began; ended: rank, world_size, backend
+    collective, done  what ("DDP" is its construction), bytes given to it, where it is called
+    loader      an iteration over a DataLoader began
+    batch       what a model was called with: samples (index, or -1 for one that the dataset does
+                not have), through (the class called), grad
+    backward    loss
+    first, step       fingerprints of parameters and optimizer state before the first step, and
+                after each; of the gradients that it used
+    gradient    of the first few steps, all numbers: own (this rank's), used (by the optimizer)
+    buckets     bytes that DDP sends in each backward pass, by bucket
+    said        a line on stdout
+    saved, loaded     path and outline of a checkpoint; renamed: source, path; opened: path, writing
+    raised      an exception that ended a process: type, message, where
+    fault       the failure that the check itself has caused
+    left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it)
+
+The observer, whose pid is 0, adds `act` (command), `ended` (status), `hung`, `late`, `stack`,
+`leftover`, `output`. A file path is relative to the folder of the run.
+"""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+SAMPLES = 2048  # of utils.MyTrainDataset; a test compares
+
+
+@dataclass(eq=False)
+class Step:
+    """One optimizer step of one rank."""
+
+    samples: list[int]
+    losses: list[tuple[float, int]]  # mean, samples
+    fact: dict
+    through: str
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process that trains, or that was meant to."""
+
+    process: dict
+    facts: list[dict] = field(repr=False)
+
+    @cached_property
+    def rank(self) -> int | None:
+        joined = self.first("joined") or self.process
+        return joined.get("rank")
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}" if self.rank is not None else "a process without a rank"
+
+    @property
+    def node(self) -> str | None:
+        return self.process["node"]
+
+    def all(self, *kinds: str) -> list[dict]:
+        return [fact for fact in self.facts if fact["kind"] in kinds]
+
+    def first(self, *kinds: str) -> dict | None:
+        return next(iter(self.all(*kinds)), None)
+
+    @cached_property
+    def epochs(self) -> list[list[Step]]:
+        """The steps of each epoch that it has begun; an epoch is an iteration over its loader.
+
+        Of a worker that has no DataLoader: as many samples as are its share.
+        """
+        epochs, samples, losses, through, size = [], [], [], None, 0
+        joined = self.first("joined")
+        share = -(-SAMPLES // (joined["world_size"] if joined else 1))
+        has_loader = self.first("loader") is not None
+        for fact in self.facts:
+            if fact["kind"] == "loader":
+                epochs.append([])
+            elif fact["kind"] == "batch" and fact["grad"]:
+                samples = samples + fact["samples"]
+                size, through = len(fact["samples"]), fact["through"]
+            elif fact["kind"] == "backward":
+                losses = [*losses, (fact["loss"], size)]
+            elif fact["kind"] == "step":
+                full = epochs and sum(len(step.samples) for step in epochs[-1]) >= share
+                if not epochs or (not has_loader and full):
+                    epochs.append([])
+                epochs[-1].append(Step(samples, losses, fact, through))
+                samples, losses = [], []
+        return [epoch for epoch in epochs if epoch]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        return [step for epoch in self.epochs for step in epoch]
+
+    def place(self, number: int) -> str:
+        """Where its step of that number is, from 0: `step 3 of epoch 2`, both from 1."""
+        for epoch, steps in enumerate(self.epochs, self.started_after + 1):
+            if number < len(steps):
+                return f"step {number + 1} of epoch {epoch}"
+            number -= len(steps)
+        return "the end"
+
+    @cached_property
+    def started_after(self) -> int:
+        """After how many epochs it went on: that of a checkpoint with the weights it began with."""
+        first = self.first("first")
+        for source in self.resumed_from:
+            if first and first["parameters"] in prints(source["content"]):
+                return count(source["content"]) or 0
+        return 0
+
+    resumed_from: list[dict] = field(default_factory=list, repr=False)  # saved and loaded, newest first
+
+    @cached_property
+    def waits(self) -> dict | None:
+        """What it was in when it was last heard of, if that was a collective or the like."""
+        for fact in reversed(self.facts):
+            if fact["kind"] in ("collective", "backward", "joining"):
+                return fact
+            if fact["kind"] in ("done", "step", "joined", "exit", "raised", "left", "batch"):
+                return None
+        return None
+
+
+@dataclass(eq=False)
+class Attempt:
+    """All that was started together: the first start, or what a restart started."""
+
+    number: int
+    workers: list[Worker]  # by rank
+
+    @property
+    def ranks(self) -> list[Worker]:
+        """Those that are members of the process group."""
+        return [worker for worker in self.workers if worker.first("joined")]
+
+    @property
+    def trained(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.steps]
+
+    def epochs_begun(self) -> int:
+        """How many epochs all ranks have begun."""
+        return min((len(worker.epochs) for worker in self.trained), default=0)
+
+
+class Run:
+    """A recorded run."""
+
+    def __init__(self, facts: list[dict]):
+        self.facts = sorted(facts, key=lambda fact: fact["t"])
+
+    @classmethod
+    def read(cls, file: Path) -> "Run":
+        return cls([json.loads(line) for line in Path(file).read_text().splitlines()])
+
+    def write(self, file: Path):
+        file.write_text("".join(json.dumps(fact) + "\n" for fact in self.facts))
+
+    def all(self, *kinds: str) -> list[dict]:
+        return [fact for fact in self.facts if fact["kind"] in kinds]
+
+    def first(self, *kinds: str) -> dict | None:
+        return next(iter(self.all(*kinds)), None)
+
+    @cached_property
+    def asked(self) -> dict:
+        """What it was asked for: processes, total_epochs (by attempt), save_every, nodes."""
+        return self.first("act")["asked"]
+
+    @cached_property
+    def processes(self) -> list[Worker]:
+        """All that ran the script, launchers and helpers of Python's own not counted."""
+        facts = {}
+        for fact in self.facts:
+            facts.setdefault(fact["pid"], []).append(fact)
+        return [
+            Worker(mine[0], mine)
+            for pid, mine in facts.items()
+            if pid and mine[0]["kind"] == "process" and not _helper(mine[0])
+        ]
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """At least one, perhaps without workers."""
+        numbers = {worker.process["attempt"] for worker in self.processes} | {0}
+        return [Attempt(number, self._workers(number)) for number in sorted(numbers)]
+
+    def _workers(self, number):
+        ours = [worker for worker in self.processes if worker.process["attempt"] == number]
+        parents = {worker.process["parent"] for worker in ours}
+        training = [worker for worker in ours if worker.first("joined", "batch")]
+        workers = training or [w for w in ours if w.process["pid"] not in parents]
+        before = [fact for fact in self.facts if fact["kind"] in ("saved", "loaded")]
+        for worker in workers:
+            begun = worker.first("first")
+            worker.resumed_from = [f for f in reversed(before) if begun and f["t"] < begun["t"]]
+        return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
+
+    @cached_property
+    def crash(self) -> dict | None:
+        """The first exception that the check itself has not caused, and that is no lost peer."""
+        caused = {fact["pid"] for fact in self.all("fault")}
+        return next(
+            (fact for fact in self.all("raised") if fact["pid"] not in caused and not lost(fact)),
+            None,
+        )
+
+    def who(self, fact: dict) -> str:
+        """The name of the process that a fact is of."""
+        worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
+        return worker.name if worker else "the run"
+
+
+def _helper(process):
+    """Not a start of the script: torchrun itself, or a process that multiprocessing needs."""
+    line = " ".join(process["argv"])
+    started = any(word.endswith(".py") for word in process["argv"])
+    return "torchrun" in line.partition(".py")[0] and not process["torchrun"] or (
+        "resource_tracker" in line or "compile_worker" in line
+        or (not started and "spawn_main" not in line)
+    )  # fmt: skip
+
+
+def lost(fact: dict) -> bool:
+    """Whether an exception only says that the process at the other end has gone."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused")
+    return any(sign in fact["message"] for sign in signs)
+
+
+def keys(content) -> dict:
+    """All keys of a checkpoint and of what is in it, with their values."""
+    found = {}
+    if isinstance(content, dict) and "keys" in content:
+        for key, value in content["keys"].items():
+            found |= {key: value} | keys(value)
+    return found
+
+
+def prints(content) -> set[str]:
+    """The fingerprints of all groups of tensors in a checkpoint."""
+    if not isinstance(content, dict):
+        return set()
+    inner = content.get("keys", {}).values()
+    return {content.get("print")} | {one for value in inner for one in prints(value)} - {None}
+
+
+def count(content) -> int | None:
+    """The number of epochs that a checkpoint counts: its whole number, whatever the name."""
+    values = content["keys"] if isinstance(content, dict) and "keys" in content else {}
+    numbers = [v for v in values.values() if isinstance(v, int) and not isinstance(v, bool)]
+    return numbers[0] if len(numbers) == 1 else values.get("epochs_run")
+
+
+def first_difference(one: list, other: list) -> int | None:
+    """The index of the first two that differ; None if one is the beginning of the other."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+
+
+def shown(numbers: list[int], most: int = 3) -> str:
+    """The first few numbers of many: `0, 2, 4 …`."""
+    return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")
+
+

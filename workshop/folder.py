@@ -1,0 +1,126 @@
+"""A learner's folder: the scripts that they write, and a log of what they have done.
+
+    my-workshop/progress.jsonl                  one line an event, only ever appended to
+    my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
+    my-workshop/multigpu/save-once/utils.py
+    my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .exercises import ROOT, Exercise, exercises
+
+DEFAULT = "my-workshop"
+LOG = "progress.jsonl"
+
+
+class Mistake(Exception):
+    """Something the learner can mend. Shown as one line."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Raises Mistake where the file system refuses, or for an exercise that is not there."""
+
+    path: Path
+
+    def events(self) -> list[dict]:
+        """What has been done, oldest first: `exercise`, `event`, `t`. Damaged lines are left out."""
+        found = []
+        with contextlib.suppress(OSError):
+            for line in (self.path / LOG).read_text("utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and {"exercise", "event", "t"} <= event.keys():
+                        found.append(event)
+        return found
+
+    def log(self, exercise: Exercise, event: str, **fields):
+        line = json.dumps({"t": round(time.time()), "exercise": exercise.name, "event": event, **fields})
+        with _told(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def of(self, exercise: Exercise, *kinds: str) -> list[dict]:
+        return [e for e in self.events() if e["exercise"] == exercise.name and e["event"] in kinds]
+
+    def solved(self, exercise: Exercise) -> bool:
+        return bool(self.of(exercise, "solved"))
+
+    def current(self) -> Exercise:
+        """The exercise begun last."""
+        for event in reversed(self.events()):
+            if event["event"] == "start" and event["exercise"] in exercises():
+                return exercises()[event["exercise"]]
+        raise Mistake("no exercise has been started: python -m workshop start")
+
+    def next(self) -> Exercise | None:
+        """The first that is not solved."""
+        solved = {e["exercise"] for e in self.events() if e["event"] == "solved"}
+        return next((one for name, one in exercises().items() if name not in solved), None)
+
+    def place(self, exercise: Exercise) -> Path:
+        return self.path / exercise.name
+
+    def script(self, exercise: Exercise) -> Path:
+        """Raises Mistake if the exercise has not been started, or its script is gone."""
+        script = self.place(exercise) / exercise.file
+        if not script.is_file():
+            raise Mistake(f"no {script}: python -m workshop start {exercise.name}")
+        return script
+
+    def start(self, exercise: Exercise) -> tuple[Path, bool]:
+        """The script, and whether it was written now; one that is there is left as it is."""
+        place = self.place(exercise)
+        with _told(place):
+            place.mkdir(parents=True, exist_ok=True)
+            fresh = _write_new(place / exercise.file, exercise.start)
+            _write_new(place / "utils.py", (ROOT / "utils.py").read_text(encoding="utf-8"))
+        self.log(exercise, "start")
+        return place / exercise.file, fresh
+
+    def reset(self, exercise: Exercise) -> Path:
+        """Move the script aside, and write the start again. Returns where the old one is now."""
+        script, number = self.script(exercise), 1
+        with _told(script):
+            while True:
+                kept = script.with_name(f"{script.stem}.{number}.txt")
+                if not kept.exists():
+                    break
+                number += 1
+            os.link(script, kept) if hasattr(os, "link") else shutil.copy2(script, kept)
+            script.unlink()
+            _write_new(script, exercise.start)
+        self.log(exercise, "reset")
+        return kept
+
+    def files(self, exercise: Exercise) -> list[Path]:
+        """All Python files beside the script: what a check runs copies of."""
+        return sorted(self.script(exercise).parent.glob("*.py"))
+
+    def recorded(self, exercise: Exercise) -> Path:
+        return self.place(exercise) / ".last.jsonl"
+
+
+def _write_new(path, text):
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _told(path):
+    try:
+        yield
+    except OSError as error:
+        raise Mistake(
+            f"cannot write {path} ({error.strerror}): name another folder with --dir"
+        ) from None

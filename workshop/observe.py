@@ -1,0 +1,230 @@
+"""Start a script with the probe, bound it, end all of it, and collect the facts."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .facts import Run
+
+PROBE = Path(__file__).parent / "probe"
+LIMIT = 90  # seconds for each act: a bound, generous since thirty may share a machine
+IDLE = 3  # seconds in which no process works and nothing is written: then all wait for each other
+QUIET = 20  # the same where the system does not tell who works (no /proc)
+LAUNCHERS = re.compile(
+    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|NPROC"
+    r"|WORKSHOP_.*|SLURM_.*|OMPI_.*"
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command of an act. `node` is the folder it runs in, where there are several."""
+
+    words: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Act:
+    """Commands started together. `asked` says what they were asked for; `fault` what goes wrong.
+
+    Before it starts, all that the nodes in `lose` hold is deleted, except Python files.
+    """
+
+    starts: list[Start]
+    asked: dict
+    fault: dict | None = None
+    lose: tuple[str, ...] = ()
+
+
+def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
+    """Run the acts, one after the other, in a new folder with copies of `files`.
+
+    Always returns, within `limit` seconds an act: what does not end is ended, and what the ranks
+    were doing is among the facts. No process and no file is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True) as place:
+        return _Stage(Path(os.path.realpath(place)), files, limit).play(acts)
+
+
+class _Stage:
+    def __init__(self, place, files, limit):
+        self.files, self.limit = files, limit
+        self.folder, self.notes, self.temporary = (place / n for n in ("run", "facts", "tmp"))
+        for path in (self.folder, self.notes, self.temporary):
+            path.mkdir()
+        self.own = []  # our facts
+
+    def play(self, acts):
+        try:
+            for number, act in enumerate(acts):
+                self._prepare(act)
+                if not self._play(number, act):
+                    break
+        finally:
+            self._end_all()
+        return Run(self.own + self._facts())
+
+    def _prepare(self, act):
+        for node in {start.node or "" for start in act.starts}:
+            folder = self.folder / node
+            folder.mkdir(exist_ok=True)
+            for file in self.files:
+                shutil.copy(file, folder)
+            if node in act.lose:
+                for path in folder.iterdir():
+                    if path.suffix != ".py" and path.is_file():
+                        path.unlink()
+
+    def _play(self, number, act):
+        command = " ".join(act.starts[0].words)
+        self._note("act", number=number, command=command, asked=act.asked)
+        with contextlib.ExitStack() as files:
+            logs = [
+                files.enter_context(open(self.temporary / f"{number}.{nth}.log", "w+"))
+                for nth in range(len(act.starts))
+            ]
+            port = _free_port()
+            running = [
+                self._start(number, act, start, log, port)
+                for start, log in zip(act.starts, logs, strict=True)
+            ]
+            self._watch(running)
+            for process in running:
+                self._note("ended", status=process.poll(), act=number)
+            self._end_all()
+            for start, log in zip(act.starts, logs, strict=True):
+                log.seek(0)
+                text = log.read().replace(f"{self.folder}{os.sep}", "")
+                self._note("output", node=start.node, text="\n".join(text.splitlines()[-60:]))
+        return not any(process.poll() for process in running)
+
+    def _start(self, number, act, start, log, port):
+        inherited = {k: v for k, v in os.environ.items() if not LAUNCHERS.fullmatch(k)}
+        path = [str(PROBE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self.temporary),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",  # judged alike on every machine
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "WORKSHOP_FACTS": str(self.notes),
+            "WORKSHOP_FOLDER": str(self.folder),
+            "WORKSHOP_ACT": str(number),
+            "WORKSHOP_FAULT": json.dumps(act.fault or {}),
+        }
+        if start.node:
+            own["WORKSHOP_NODE"] = start.node
+        env = {name: value.format(port=port) for name, value in start.env.items()}
+        return subprocess.Popen(
+            start.words, cwd=self.folder / (start.node or ""), env=inherited | own | env,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def _watch(self, running):
+        """Wait until all have ended, or until it is clear that they will not."""
+        begun = last = time.monotonic()
+        before = None
+        while any(process.poll() is None for process in running):
+            time.sleep(0.05)
+            now = time.monotonic()
+            seen, busy = self._activity()
+            if seen != before or busy:
+                before, last = seen, now
+            idle = now - last > (IDLE if Path("/proc/self/stat").exists() else QUIET)
+            if idle or now - begun > self.limit:
+                self._note("hung" if idle else "late", seconds=round(now - begun, 1))
+                self._ask_for_stacks()
+                return
+
+    def _activity(self):
+        """What has been written and how long was worked, and whether one would work if it could."""
+        written = [(path.name, path.stat().st_size) for path in self.notes.glob("*.jsonl")]
+        worked, busy = 0, False
+        for pid in self._pids():
+            with contextlib.suppress(OSError, IndexError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks = int(words[11]) + int(words[12])
+                worked += ticks // 5  # 50 ms: a launcher that waits looks around now and then
+                busy |= words[0] in "RD"
+        return (written, worked), busy
+
+    def _pids(self):
+        return [int(path.stem) for path in self.notes.glob("*.jsonl")]
+
+    def _ask_for_stacks(self):
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.3)
+        for path in self.notes.glob("*.stack"):
+            text = path.read_text(errors="replace").replace(f"{self.folder}{os.sep}", "")
+            if text:
+                self._note("stack", of=int(path.stem), text=text[:4000])
+
+    def _end_all(self):
+        """SIGKILL for what is left; what is left without a hang is a fact."""
+        ended_by_us = any(fact["kind"] in ("hung", "late") for fact in self.own)
+        end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may be on their way out
+        while (left := self._alive()) and time.monotonic() < end:
+            time.sleep(0.05)
+        for pid in left:
+            if not ended_by_us:
+                self._note("leftover", of=pid)
+        for _ in range(20):  # again, for what they started meanwhile
+            for pid in self._alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not self._alive():
+                break
+            time.sleep(0.05)
+
+    def _alive(self):
+        alive = []
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 0)
+                if not _is_zombie(pid):
+                    alive.append(pid)
+        return alive
+
+    def _note(self, kind, **fields):
+        self.own.append({"kind": kind, "t": time.monotonic(), "pid": 0, **fields})
+
+    def _facts(self):
+        facts = []
+        for path in self.notes.glob("*.jsonl"):
+            for line in path.read_text().splitlines():
+                with contextlib.suppress(ValueError):  # its writer was killed within the line
+                    facts.append(json.loads(line))
+        return facts
+
+
+def _is_zombie(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def _free_port():
+    """Below those that the system gives away, so that nobody takes it now."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("localhost", port)) != 0:
+                return str(port)

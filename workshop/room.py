@@ -1,0 +1,66 @@
+"""For the instructor: where everybody is, and what holds the room up."""
+
+import statistics
+import time
+from pathlib import Path
+
+from .exercises import exercises
+from .folder import LOG, Folder, Mistake
+from .show import say
+
+STUCK = 3  # failed checks with the same finding, one after the other
+
+
+def report(paths: list[Path]):
+    """A line for each learner, then one for each exercise that somebody has begun."""
+    folders = [Folder(path) for path in paths]
+    rooms = {folder.path: folder.events() for folder in folders}
+    for path, events in rooms.items():
+        if not events:
+            say(f"{path}: nothing done yet, or not a workshop's folder (no {LOG})", "yellow")
+    rooms = {path: events for path, events in rooms.items() if events}
+    if not rooms:
+        raise Mistake("no folder of a learner has anything to report")
+    width = max(len(str(path)) for path in rooms)
+    say(f"{'learner':{width}}  solved  min  checks  hints  at")
+    for path, events in rooms.items():
+        say(f"{str(path):{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
+    say()
+    names = max(map(len, exercises()))
+    say(f"{'exercise':{names}}  begun  solved  checks until solved (median)  hints  solutions shown")
+    for name in exercises():
+        if line := _exercise(name, list(rooms.values())):
+            say(f"{name:{names}}  {line}")
+
+
+def _line(events):
+    solved = {event["exercise"] for event in events if event["event"] == "solved"}
+    minutes = (events[-1]["t"] - events[0]["t"]) / 60
+    checks, hints = (sum(e["event"] == kind for e in events) for kind in ("check", "hint"))
+    current = next((e["exercise"] for e in reversed(events) if e["event"] == "start"), "–")
+    quiet = (time.time() - events[-1]["t"]) / 60
+    state = f", stuck at {_stuck(events)}" if _stuck(events) else ""
+    state += f", nothing for {quiet:.0f} min" if quiet > 10 else ""
+    total = len(exercises())
+    return f"{len(solved):3}/{total}  {minutes:3.0f}  {checks:6}  {hints:5}  {current}{state}"
+
+
+def _stuck(events):
+    """The check at which the last few checks have all failed, if it is the same."""
+    failed = [event.get("failed") for event in events if event["event"] == "check"][-STUCK:]
+    return failed[0] if len(failed) == STUCK and failed[0] and len(set(failed)) == 1 else None
+
+
+def _exercise(name, rooms):
+    mine = [[event for event in events if event["exercise"] == name] for events in rooms]
+    mine = [events for events in mine if events]
+    if not mine:
+        return None
+    tries = []
+    for events in mine:
+        kinds = [event["event"] for event in events]
+        if "solved" in kinds:
+            tries.append(kinds[: kinds.index("solved")].count("check"))
+    hints, shown = (sum(e["event"] == kind for es in mine for e in es) for kind in ("hint", "solution"))
+    median = f"{statistics.median(tries):g}" if tries else "–"
+    return f"{len(mine):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"

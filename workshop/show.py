@@ -1,0 +1,98 @@
+"""What the learner reads: plain text, with colours where there are any."""
+
+import os
+import sys
+import textwrap
+
+from tools import series
+
+from .exercises import ROOT, Exercise
+from .facts import Run
+from .judge import Finding, first_failure, passed
+
+
+def _fancy():
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and not os.environ.get("NO_COLOR")
+
+
+def _can_show(text):
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def say(text: str = "", color: str = ""):
+    """Print, in green, red, yellow or dim if the terminal can."""
+    codes = {"green": "32", "red": "31", "yellow": "33", "dim": "2", "bold": "1"}
+    if not _can_show(text):
+        text = text.translate(_PLAIN).encode("ascii", "replace").decode()
+    if color and _fancy():
+        text = f"\x1b[{codes[color]}m{text}\x1b[0m"
+    print(text, flush=True)
+
+
+_PLAIN = str.maketrans({"✓": "+", "✗": "x", "·": "-", "…": "...", "–": "-", "→": "->", "’": "'"})
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Text for 80 columns; lines of code, which are indented, stay as they are."""
+    blocks = []
+    for block in text.split("\n"):
+        if block.startswith(("  ", "- ")) or not block:
+            blocks.append(indent + block if block else "")
+        else:
+            blocks.append(
+                textwrap.fill(block, 80, initial_indent=indent, subsequent_indent=indent)
+            )
+    return "\n".join(blocks)
+
+
+def where(finding: Finding) -> str:
+    """The page that explains a check, and its section."""
+    page, name = finding.check.page, finding.check.edit
+    if not name:
+        return f"{page}.html"
+    for lesson in series.load(ROOT):
+        for edit in lesson.edits:
+            if lesson.page == page and edit.name == name:
+                return f"{page}.html, “{edit.title}”"
+    return f"{page}.html"
+
+
+def report(exercise: Exercise, run: Run, findings: list[Finding]):
+    """What the checks found: the first mistake in full, the others in a line."""
+    if passed(findings):
+        for finding in findings:
+            say(f"  ✓ {finding.check.sentence}", "green")
+            say(wrapped(finding.evidence, "      "), "dim")
+        return
+    first = first_failure(findings)
+    others = [f for f in findings if f.ok is False and f is not first]
+    true = sum(finding.ok is True for finding in findings)
+    say(f"  ✓ {true} of {len(findings)} checks are true", "green" if true else "")
+    say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
+    say(wrapped(f"Seen: {first.evidence}.", "      "))
+    say(wrapped(f"Hint: {first.check.hint}", "      "))
+    say(f"      Page: {where(first)}", "dim")
+    for finding in others:
+        say(f"  ✗ {finding.check.sentence}", "red")
+        say(wrapped(finding.evidence, "      "), "dim")
+    unknown = sum(finding.ok is None for finding in findings if finding is not first)
+    if unknown:
+        say(f"  · {unknown} more could not be judged: the run did not get that far", "dim")
+    if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
+        printed(run)
+
+
+def printed(run: Run, most: int = 12):
+    """The end of what the script printed."""
+    for output in run.all("output")[-2:]:
+        lines = output["text"].splitlines()
+        if lines:
+            node = f" on {output['node']}" if output.get("node") else ""
+            say(f"\n  The last lines that it printed{node}:", "dim")
+            for line in lines[-most:]:
+                say(f"    {line[:160]}", "dim")
