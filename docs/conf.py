@@ -27,6 +27,7 @@ extensions = [
     "docs._ext.strip",
     "docs._ext.table",
     "docs._ext.plain",
+    "docs._ext.exercises",
 ]
 exclude_patterns = ["_build", "pages", "labs", "theory", "symptoms"]
 nitpicky = True
@@ -96,7 +97,7 @@ def setup(app):
     the page's code cells may read has changed. What runs long is kept by PAGES_RUNS anyway."""
     patterns = ("*.py", "mingpt/*.py", "lessons.toml", "docs/*.py", "docs/_ext/*.py",
                 "docs/labs/*.py", "docs/theory/*", "docs/symptoms/*.py", "tools/pages/*.py",
-                "tools/series/*.py")
+                "tools/series/*.py", "workshop/**/*.py", "workshop/*.toml")
     files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
     facts = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
     mark = DOCS / "_build" / "facts"

@@ -10,7 +10,7 @@ def fresh():
     folder = Path(tempfile.mkdtemp(dir="runs"))
     for file in [*Path(".").glob("*.py"), *Path(".").glob("lessons.toml")]:
         shutil.copy(file, folder)
-    for name in ("docs", "mingpt", "tools"):
+    for name in ("docs", "mingpt", "tools", "workshop"):
         if Path(name).is_dir():
             made = shutil.ignore_patterns("_build", "series", "__pycache__")
             shutil.copytree(name, folder / name, ignore=made if name == "docs" else None)

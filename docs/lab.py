@@ -36,6 +36,12 @@ def run(*lines):
     return log
 
 
+def two_processes():
+    """The log of multigpu.py on two processes: the run of its page, where that had two."""
+    log = run("python multigpu.py 50 10")
+    return log if "2 CPU processes" in log else run("NPROC=2 python multigpu.py 12 12")
+
+
 def epochs(log):
     """Of each epoch's line in a log: `(epoch, loss, samples, samples per second)`."""
     pattern = r"Epoch +(\d+) \| loss ([\d.]+) over (\d+) samples \| ([\d,]+) samples/s"

@@ -66,6 +66,7 @@ class _Stage:
         for path in (self.folder, self.notes, self.temporary):
             path.mkdir()
         self.own = []  # our facts
+        self.sessions = set()  # that our commands have begun: by their members what is no Python too
 
     def play(self, acts):
         try:
@@ -130,10 +131,12 @@ class _Stage:
         if start.node:
             own["WORKSHOP_NODE"] = start.node
         env = {name: value.format(port=port) for name, value in start.env.items()}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             start.words, cwd=self.folder / (start.node or ""), env=inherited | own | env,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        self.sessions.add(process.pid)
+        return process
 
     def _watch(self, running):
         """Wait until all have ended, or until it is clear that they will not."""
@@ -156,8 +159,7 @@ class _Stage:
         written = [(path.name, path.stat().st_size) for path in self.notes.glob("*.jsonl")]
         worked, busy = 0, False
         for pid in self._pids():
-            with contextlib.suppress(OSError, IndexError):
-                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if words := _status(pid):
                 ticks = int(words[11]) + int(words[12])
                 worked += ticks // 5  # 50 ms: a launcher that waits looks around now and then
                 busy |= words[0] in "RD"
@@ -195,7 +197,7 @@ class _Stage:
 
     def _alive(self):
         alive = []
-        for pid in self._pids():
+        for pid in {*self._pids(), *_members(self.sessions)}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 0)
                 if not _is_zombie(pid):
@@ -214,11 +216,20 @@ class _Stage:
         return facts
 
 
+def _status(pid):
+    """What the system tells of a process, from its state on; empty where it tells nothing."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
 def _is_zombie(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
+    return _status(pid)[:1] == ["Z"]
+
+
+def _members(sessions):
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if (words := _status(pid)) and int(words[3]) in sessions]
 
 
 def _free_port():

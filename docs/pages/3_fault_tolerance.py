@@ -190,8 +190,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 
 # %% [markdown]
 # How much does the momentum matter? Train 20 epochs and then 50, without loading it, and compare with
-# a run that was not interrupted. (One process is enough to see it, and the first of the three runs may
-# be of any script of the series: their checkpoints are alike.)
+# a run that was not interrupted. (One process is enough to see it; with one process all scripts of the
+# series do the same, to the last bit, and their checkpoints are alike.)
 #
 # .. run::
 #    :expect: momentum_buffer +DIFFERENT
@@ -200,7 +200,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
 #    python single_gpu.py 20 10 --checkpoint_path broken.pt | tail -n 1
 #    torchrun --standalone broken.py 50 10 | tail -n 2
-#    torchrun --standalone multigpu_torchrun.py 50 10 --checkpoint_path undisturbed.pt | tail -n 2
+#    python single_gpu.py 50 10 --checkpoint_path undisturbed.pt | tail -n 2
 #    python docs/labs/same.py undisturbed.pt broken.pt
 #
 # There was no error, and the last loss is the same in nearly every digit. Only the comparison shows it.
@@ -210,14 +210,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # -------------------
 #
 # **The job ends at the first death.** ``torchrun`` restarts nothing unless ``--max-restarts`` says
-# so. After the kill, nothing comes:
-#
-# .. run::
-#    :expect: failed \(exitcode: -9\)
-#    :status: 1
-#    :show: 0 3
-#
-#    OMP_NUM_THREADS=1 python docs/labs/kill.py 3 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 5 5
+# so. What it prints then is on the page of :doc:`symptoms`, under *Signal 9*.
 #
 # **It trains nothing and ends with success.** The checkpoint has run as many epochs already:
 #

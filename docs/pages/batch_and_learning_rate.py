@@ -58,7 +58,7 @@ import lab
 
 logs = {
     "1 process": lab.run("python single_gpu.py 50 10"),
-    "2 processes": lab.run("NPROC=2 python multigpu.py 12 12"),
+    "2 processes": lab.two_processes(),
 }
 curves = {name: [loss for _, loss, *_ in lab.epochs(log)][:12] for name, log in logs.items()}
 

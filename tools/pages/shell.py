@@ -29,7 +29,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
-          "mingpt", "tools/series", "tools/bench/results"]  # fmt: skip
+          "mingpt", "tools/series", "tools/bench/results", "workshop"]  # fmt: skip
 OURS = re.compile(
     r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|NPROC"
     r"|OMP_NUM_THREADS|MPLBACKEND|PAGES_RUNS|PYTHON.*"
@@ -111,8 +111,8 @@ def _named(text):
     for module in re.findall(r"-m +([\w.]+)", text):
         path = ROOT / module.replace(".", "/")
         named += [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else []
-        named += sorted(path.glob("*.py"))
-        if module == "tools.series":
+        named += sorted(file for kind in ("*.py", "*.toml") for file in path.rglob(kind))
+        if module in ("tools.series", "workshop"):
             named += [ROOT / "lessons.toml", *sorted(ROOT.glob("*.py"))]
     return named
 

@@ -1,0 +1,52 @@
+"""Every start fails with the hint that belongs to it, every solution passes every check."""
+
+import pytest
+
+from tests.processes import LESSONS
+from tests.workshop.scripts import mistake, right, told
+from workshop.exercises import WHOLE, exercises, undone
+from workshop.judge import judge, passed
+from workshop.scenarios import LESSONS as TAUGHT
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_a_start_fails_with_its_own_hint(name):
+    exercise = exercises()[name]
+    found, evidence = mistake(exercise.lesson.name, exercise.start)
+    assert found == exercise.check, evidence
+
+
+@pytest.mark.parametrize("lesson", TAUGHT)
+def test_a_solution_passes_every_check(lesson):
+    """All exercises of a lesson have the lesson as their solution: one run serves them all."""
+    ours = [one for one in exercises().values() if one.lesson.name == lesson]
+    assert {one.solution for one in ours} == {LESSONS[lesson].source.text}
+    findings = judge(right(lesson), ours[0].checks)
+    assert passed(findings), told(right(lesson), findings)
+
+
+def test_every_edit_of_the_spine_is_an_exercise_and_every_lesson_one_more():
+    for lesson in TAUGHT:
+        for edit in [*(edit.name for edit in LESSONS[lesson].edits), WHOLE]:
+            assert f"{lesson}/{edit}" in exercises()
+    assert sum("Bug hunt" in one.title for one in exercises().values()) >= 10
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_a_start_is_python_and_not_the_solution(name):
+    exercise = exercises()[name]
+    compile(exercise.start, name, "exec")
+    assert exercise.start != exercise.solution
+    for hint in (exercise.second_hint, exercise.third_hint):
+        assert len(hint.strip()) > 20
+    assert exercise.check in {check.name for check in exercise.checks}
+
+
+def test_a_block_whose_first_line_goes_lets_go_of_what_stands_in_it():
+    text = undone(LESSONS["multigpu"].edit("end-the-process-group"))
+    assert "    ddp_setup(rank, world_size)\n    main(args)\n" in text
+
+
+def test_with_a_definition_goes_what_others_have_put_into_it():
+    text = undone(LESSONS["multigpu"].edit("start-the-processes"))
+    assert "finally" not in text and "def worker" not in text

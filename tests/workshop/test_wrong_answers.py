@@ -1,0 +1,104 @@
+"""Mistakes that no exercise has: found all the same, with who and when."""
+
+import re
+import time
+
+from tests.workshop.scripts import changed, mistake
+
+STEP = "        self.optimizer.step()\n"
+ZERO = "        self.optimizer.zero_grad()\n"
+EPOCH = "            self._run_epoch(epoch)\n"
+
+
+def found(lesson, *changes, limit=90):
+    return mistake(lesson, changed(lesson, *changes), limit)
+
+
+def test_gradients_that_are_summed():
+    name, evidence = found(
+        "multigpu",
+        (STEP, "        for p in self.model.parameters():\n            p.grad *= 2\n" + STEP),
+    )
+    assert name == "gradient-is-mean"
+    lengths = re.search(r"step 1 of epoch 1, rank 0 .* length ([\d.]+); .* has ([\d.]+)", evidence)
+    assert 1.99 < float(lengths[1]) / float(lengths[2]) < 2.01, evidence
+
+
+def test_gradients_left_over_from_the_step_before():
+    name, evidence = found("multigpu", (ZERO, ""))
+    assert name == "gradient-is-mean" and "step 2 of epoch 1" in evidence
+
+
+def test_a_rank_that_draws_its_weights_after_ddp_has_made_them_equal():
+    name, evidence = found(
+        "multigpu",
+        ("        self.train_data = train_data\n",
+         "        if self.rank == 1:\n"
+         "            torch.nn.init.zeros_(self.model.module.weight)\n"
+         "        self.train_data = train_data\n"),
+    )  # fmt: skip
+    assert name == "same-start" and "rank 0 and rank 1" in evidence
+
+
+def test_batches_that_are_dropped_at_the_end():
+    name, evidence = found(
+        "multigpu", ("batch_size, sampler=sampler)", "48, sampler=sampler, drop_last=True)")
+    )
+    assert name == "shared" and re.search(r"in epoch 1, no rank saw .*: 32 of 2,048", evidence)
+
+
+def test_a_barrier_for_rank_0_only():
+    name, evidence = found(
+        "multigpu", (EPOCH, EPOCH + "            if epoch == 1 and self.rank == 0:\n"
+                     "                dist.barrier()\n"),
+    )  # fmt: skip
+    assert name == "all-take-part"
+    assert re.search(r"rank 0 is barrier \(multigpu.py:\d+\) in epoch 2, that of rank 1", evidence)
+
+
+def test_a_rank_that_works_for_ever_is_named_and_ended():
+    begun = time.monotonic()
+    name, evidence = found(
+        "multigpu", (EPOCH, EPOCH + "            while epoch == 1 and self.rank == 1:\n"
+                     "                pass\n"), limit=12,
+    )  # fmt: skip
+    assert time.monotonic() - begun < 60
+    assert name == "all-take-part", evidence
+    assert re.search(r"rank 0 waits in backward", evidence), evidence
+    assert re.search(r"rank 1 is at multigpu.py:\d+, in epoch 2", evidence), evidence
+
+
+def test_a_rank_that_fails():
+    name, evidence = found(
+        "multigpu", (EPOCH, EPOCH + "            assert epoch < 1 or self.rank < 1, 'too hot'\n")
+    )
+    assert name == "ends-well"
+    assert re.match(r"rank 1 ended with: AssertionError: too hot, multigpu.py:\d+", evidence)
+
+
+def test_a_process_that_is_left_over():
+    name, evidence = found(
+        "multigpu", ("    trainer.train(args.total_epochs)\n",
+                     "    trainer.train(args.total_epochs)\n"
+                     "    import subprocess\n"
+                     "    subprocess.Popen(['sleep', '300'])\n"),
+    )  # fmt: skip
+    assert (name, evidence[:2]) == ("ends-well", "2 ")
+
+
+def test_an_epoch_that_is_counted_from_the_restart():
+    name, evidence = found(
+        "multigpu_torchrun",
+        ("for epoch in range(self.epochs_run, total_epochs)",
+         "for epoch in range(total_epochs - self.epochs_run)"),
+    )  # fmt: skip
+    assert name in ("saved-complete", "where-saved"), evidence
+    assert "rank 0" in evidence
+
+
+def test_a_checkpoint_that_only_rank_0_loads():
+    name, evidence = found(
+        "multinode", ("        if self.epochs_run > 0:\n",
+                      "        if self.epochs_run > 0 and self.rank == 0:\n"),
+    )  # fmt: skip
+    assert name == "from-the-newest" and "rank 1 began with those of a new model" in evidence
