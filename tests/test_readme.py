@@ -20,6 +20,8 @@ RUN = {  # the exit status, and what the output must have
     "python -m tools.series diff multigpu_torchrun": (0, "resume: Resuming from a checkpoint"),
     "python -m tools.series lint": (0, ""),
     "python -m tools.series tree": (0, "multinode"),
+    "python -m workshop --help": (0, "where everybody is"),
+    "python -m workshop start": (0, "multigpu/start-the-processes"),
     "NPROC=4 python multigpu.py": (0, f"(?s)4 CPU processes.*{TRAINED}"),
 }
 NOT_RUN = {
@@ -34,6 +36,7 @@ NOT_RUN = {
     "CUDA_VISIBLE_DEVICES=": "tests/test_messages.py sets it",
     "OMP_NUM_THREADS=1": "is part of the documented commands",
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": "is part of the documented commands",
+    "python -m workshop check": "tests/workshop/test_commands.py runs it",
     "python -m tools.series sync single_gpu": "tests/series/test_series_sync.py runs it",
     "python -m tools.pages confirm": "tests/test_pages.py runs it",
     "python -m tools.pages check": "tests/site/test_check.py runs it",

@@ -119,7 +119,9 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    say(wrapped("It is right when all checks of its lesson are true. One is not: " + check.sentence))
+    say(
+        wrapped("It is right when all checks of its lesson are true. One is not: " + check.sentence)
+    )
     say(f"{'Edit' if fresh else 'It is there already, as you left it:'} {script}", "yellow")
     say("then: python -m workshop check      (or once: python -m workshop watch)")
 
@@ -199,12 +201,16 @@ def _solution(folder, options):
     earned = folder.solved(exercise)
     folder.log(exercise, "solution")
     if not earned and len(folder.of(exercise, "solution")) < 2:
-        say("It is not solved yet. Is there a hint that you have not read? If you want the solution")
+        say(
+            "It is not solved yet. Is there a hint that you have not read? If you want the solution"
+        )
         say("all the same, ask for it once more.")
         return 1
     mine = script.read_text(encoding="utf-8", errors="replace")
     say(f"{exercise.name} – what one right answer has where yours differs", "bold")
-    _show_diff(mine, exercise.solution, "yours", "a right answer") or say("Nothing: yours is the same.")
+    _show_diff(mine, exercise.solution, "yours", "a right answer") or say(
+        "Nothing: yours is the same."
+    )
     return 0
 
 

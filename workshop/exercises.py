@@ -85,8 +85,8 @@ def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise
 def undone(edit: Edit) -> str:
     """The lesson's script without an edit.
 
-    With a definition that the edit introduces goes all that others have put into it; and what stands
-    in a block whose first line goes, moves out of it.
+    With a definition that the edit introduces goes all that others have put into it; and what
+    stands in a block whose first line goes, moves out of it.
     """
     rows = edit.rows
     gone = {row.scope for row in rows if row.sign == "+" and _defines(row)}
@@ -119,7 +119,9 @@ def _replaced(lesson, scope, old, new):
     inside = [i for i, name in enumerate(source.scopes) if name == scope]
     text = "".join(f"{source.lines[i]}\n" for i in inside)
     if text.count(old) != 1:
-        raise series.SeriesError(f"{TABLE.name}: {scope} of {lesson.file} has {old!r} not just once")
+        raise series.SeriesError(
+            f"{TABLE.name}: {scope} of {lesson.file} has {old!r} not just once"
+        )
     above, below = source.lines[: inside[0]], source.lines[inside[-1] + 1 :]
     return "\n".join([*above, text.replace(old, new) + "\n".join(below)]) + "\n"
 
@@ -133,7 +135,9 @@ def _skeleton(lines: list[Line]) -> str:
         if line.scope != scope:
             scope = line.scope
             shown.append(f"{scope}:")
-        shown.append(f"  {line.sign} {line.text if line.sign == '-' else _elided(line.text)}".rstrip())
+        shown.append(
+            f"  {line.sign} {line.text if line.sign == '-' else _elided(line.text)}".rstrip()
+        )
     return "\n".join(shown)
 
 

@@ -47,6 +47,7 @@ class Worker:
 
     process: dict
     facts: list[dict] = field(repr=False)
+    resumed_from: list[dict] = field(default_factory=list, repr=False)  # checkpoints, newest first
 
     @cached_property
     def rank(self) -> int | None:
@@ -113,8 +114,6 @@ class Worker:
             if first and first["parameters"] in prints(source["content"]):
                 return count(source["content"]) or 0
         return 0
-
-    resumed_from: list[dict] = field(default_factory=list, repr=False)  # saved and loaded, newest first
 
     @cached_property
     def waits(self) -> dict | None:
@@ -220,7 +219,7 @@ def _helper(process):
     """Not a start of the script: torchrun itself, or a process that multiprocessing needs."""
     line = " ".join(process["argv"])
     started = any(word.endswith(".py") for word in process["argv"])
-    return "torchrun" in line.partition(".py")[0] and not process["torchrun"] or (
+    return ("torchrun" in line.partition(".py")[0] and not process["torchrun"]) or (
         "resource_tracker" in line or "compile_worker" in line
         or (not started and "spawn_main" not in line)
     )  # fmt: skip
@@ -264,5 +263,3 @@ def first_difference(one: list, other: list) -> int | None:
 def shown(numbers: list[int], most: int = 3) -> str:
     """The first few numbers of many: `0, 2, 4 …`."""
     return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")
-
-

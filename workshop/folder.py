@@ -1,9 +1,9 @@
 """A learner's folder: the scripts that they write, and a log of what they have done.
 
-    my-workshop/progress.jsonl                  one line an event, only ever appended to
-    my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
-    my-workshop/multigpu/save-once/utils.py
-    my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
+my-workshop/progress.jsonl                  one line an event, only ever appended to
+my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
+my-workshop/multigpu/save-once/utils.py
+my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Folder:
     path: Path
 
     def events(self) -> list[dict]:
-        """What has been done, oldest first: `exercise`, `event`, `t`. Damaged lines are left out."""
+        """What has been done, oldest first: `exercise`, `event`, `t`. Skips damaged lines."""
         found = []
         with contextlib.suppress(OSError):
             for line in (self.path / LOG).read_text("utf-8", errors="replace").splitlines():
@@ -42,7 +42,9 @@ class Folder:
         return found
 
     def log(self, exercise: Exercise, event: str, **fields):
-        line = json.dumps({"t": round(time.time()), "exercise": exercise.name, "event": event, **fields})
+        line = json.dumps(
+            {"t": round(time.time()), "exercise": exercise.name, "event": event, **fields}
+        )
         with _told(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -66,7 +66,9 @@ class _Stage:
         for path in (self.folder, self.notes, self.temporary):
             path.mkdir()
         self.own = []  # our facts
-        self.sessions = set()  # that our commands have begun: by their members what is no Python too
+        self.sessions = (
+            set()
+        )  # that our commands have begun: by their members what is no Python too
 
     def play(self, acts):
         try:

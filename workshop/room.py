@@ -24,10 +24,12 @@ def report(paths: list[Path]):
     width = max(len(str(path)) for path in rooms)
     say(f"{'learner':{width}}  solved  min  checks  hints  at")
     for path, events in rooms.items():
-        say(f"{str(path):{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
+        say(f"{path!s:{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
     say()
     names = max(map(len, exercises()))
-    say(f"{'exercise':{names}}  begun  solved  checks until solved (median)  hints  solutions shown")
+    say(
+        f"{'exercise':{names}}  begun  solved  checks until solved (median)  hints  solutions shown"
+    )
     for name in exercises():
         if line := _exercise(name, list(rooms.values())):
             say(f"{name:{names}}  {line}")
@@ -61,6 +63,8 @@ def _exercise(name, rooms):
         kinds = [event["event"] for event in events]
         if "solved" in kinds:
             tries.append(kinds[: kinds.index("solved")].count("check"))
-    hints, shown = (sum(e["event"] == kind for es in mine for e in es) for kind in ("hint", "solution"))
+    hints, shown = (
+        sum(e["event"] == kind for es in mine for e in es) for kind in ("hint", "solution")
+    )
     median = f"{statistics.median(tries):g}" if tries else "–"
     return f"{len(mine):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"

@@ -44,9 +44,7 @@ def wrapped(text: str, indent: str = "") -> str:
         if block.startswith(("  ", "- ")) or not block:
             blocks.append(indent + block if block else "")
         else:
-            blocks.append(
-                textwrap.fill(block, 80, initial_indent=indent, subsequent_indent=indent)
-            )
+            blocks.append(textwrap.fill(block, 80, initial_indent=indent, subsequent_indent=indent))
     return "\n".join(blocks)
 
 

@@ -13,7 +13,11 @@ import pytest
 from tests.processes import ROOT
 from tests.site import SITE, built
 
-NOTEBOOKS = {path.stem: path for path in sorted(SITE.glob("_downloads/**/*.ipynb"))}
+NOTEBOOKS = {  # of the pages; those of the workshop are tested in test_exercises.py
+    path.stem: path
+    for path in sorted(SITE.glob("_downloads/**/*.ipynb"))
+    if not path.stem.startswith("exercises_")
+}
 pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),

@@ -13,7 +13,12 @@ _TRAINING = [
     loss.reported_once,
     loss.is_global,
 ]
-_SAVING = [files.saved_atomically, files.saved_without_ddp, files.saved_complete, files.last_epoch_saved]
+_SAVING = [
+    files.saved_atomically,
+    files.saved_without_ddp,
+    files.saved_complete,
+    files.last_epoch_saved,
+]
 _END = [processes.left_the_group, processes.ends_well]
 
 OF = {

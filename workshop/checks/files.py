@@ -118,7 +118,10 @@ def saved_complete(run):
         if steps[-1]["parameters"] not in found:
             return False, f"what {worker.name} saved after epoch {epoch} are not its newest weights"
         if steps[-1]["state"] and steps[-1]["state"] not in found:
-            return False, f"what {worker.name} saved after epoch {epoch} lacks the optimizer's state"
+            return (
+                False,
+                f"what {worker.name} saved after epoch {epoch} lacks the optimizer's state",
+            )
         if count(fact["content"]) != epoch:
             return False, (
                 f"{worker.name} saved when {epoch} epochs had run, and the checkpoint says "
@@ -142,5 +145,6 @@ def last_epoch_saved(run):
     newest = max(saves, key=lambda fact: fact["t"])
     total = act["asked"]["total_epochs"]
     if steps and steps[-1]["parameters"] not in prints(newest["content"]):
-        return False, f"{total} epochs were run, and the last checkpoint is of epoch {count(newest['content'])}"
+        saved = count(newest["content"])
+        return False, f"{total} epochs were run, and the last checkpoint is of epoch {saved}"
     return True, f"saved after epoch {total}"

@@ -69,7 +69,9 @@ def is_global(run):
                 )
             if count != SAMPLES:
                 return False, f"epoch {epoch} is printed as over {count:,} samples of {SAMPLES:,}"
-    return (True, f"{compared} epochs computed again from every rank's losses") if compared else None
+    return (
+        (True, f"{compared} epochs computed again from every rank's losses") if compared else None
+    )
 
 
 def _sums(worker, epoch):

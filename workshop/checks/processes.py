@@ -66,7 +66,9 @@ def joined(run):
     sizes = {worker.first("joined")["world_size"] for worker in members}
     if sorted(numbers) != list(range(asked)) or sizes != {asked}:
         told = ending(run)
-        found = f"ranks {numbers}, in groups of {sorted(sizes)}, where {asked} processes were asked for"
+        found = (
+            f"ranks {numbers}, in groups of {sorted(sizes)}, where {asked} processes were asked for"
+        )
         return False, found + (f"; {told}" if told else "")
     return True, f"ranks {numbers}, backend {members[0].first('joined')['backend']}"
 
@@ -158,8 +160,9 @@ def left_the_group(run):
     for worker in workers:
         if not worker.first("left"):
             return False, f"{worker.name} never calls destroy_process_group"
-        if worker.first("left")["t"] < saved:
-            return False, f"{worker.name} has left {saved - worker.first('left')['t']:.2f} s before the last file was written"
+        early = saved - worker.first("left")["t"]
+        if early > 0:
+            return False, f"{worker.name} left {early:.2f} s before the last file was written"
     return True, f"all {len(workers)} ranks, after the last file"
 
 

@@ -15,11 +15,6 @@ def _restart(run):
     return (again, max(saves, key=lambda fact: fact["t"])) if saves else None
 
 
-def _went_on(worker, total):
-    """After which epoch it went on: from what it loaded, or from how many epochs it ran."""
-    return worker.started_after
-
-
 def _judge(run):
     found = _restart(run)
     if not found:

@@ -19,11 +19,11 @@ def same_start(run):
         begins = [worker.first("first")["parameters"] for worker in attempt.trained]
         if len(set(begins)) > 1:
             at = next(i for i, print_ in enumerate(begins) if print_ != begins[0])
-            other = attempt.trained[at]
+            first, other = attempt.trained[0], attempt.trained[at]
             again = " after the restart" if attempt.number else ""
             return False, (
-                f"before the first step{again}, rank {attempt.trained[0].rank} and rank {other.rank} "
-                f"have different weights (fingerprints {begins[0]} and {begins[at]})"
+                f"before the first step{again}, rank {first.rank} and rank {other.rank} have "
+                f"different weights (fingerprints {begins[0]} and {begins[at]})"
             )
     return (True, "equal fingerprints") if run.attempts[0].trained else None
 
@@ -45,8 +45,10 @@ def stay_equal(run):
             compared += min(len(mine), len(theirs))
             if at is not None:
                 step = workers[0].steps[at]
-                through = "" if step.through == "DistributedDataParallel" else (
-                    f"; the model was called through {step.through}"
+                through = (
+                    ""
+                    if step.through == "DistributedDataParallel"
+                    else (f"; the model was called through {step.through}")
                 )
                 return False, (
                     f"ranks {workers[0].rank} and {other.rank} have different weights after "
@@ -68,15 +70,20 @@ def gradient_is_mean(run):
         workers = attempt.trained
         steps = zip(*[worker.all("gradient") for worker in workers], strict=False)
         for number, facts in enumerate(steps):
-            mean = [sum(column) / len(facts) for column in zip(*(f["own"] for f in facts), strict=True)]
+            mean = [
+                sum(column) / len(facts) for column in zip(*(f["own"] for f in facts), strict=True)
+            ]
             for worker, fact in zip(workers, facts, strict=True):
                 compared += 1
-                if _length(map(float.__sub__, fact["used"], mean)) > 1e-4 * _length(mean):
+                used, right = _length(fact["used"]), _length(mean)
+                if _length(map(float.__sub__, fact["used"], mean)) > 1e-4 * right:
                     return False, (
                         f"in {worker.place(number)}, {worker.name} used a gradient of length "
-                        f"{_length(fact['used']):.4g}; the mean of all ranks' has {_length(mean):.4g}"
+                        f"{used:.4g}; the mean of all ranks' has {right:.4g}"
                     )
-    return (True, f"in the first {compared} steps, as every rank computed them") if compared else None
+    return (
+        (True, f"in the first {compared} steps, as every rank computed them") if compared else None
+    )
 
 
 def _length(vector):

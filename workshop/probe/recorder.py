@@ -50,8 +50,8 @@ def start():
     stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - open as long as the process is
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     fact(
-        "process", parent=os.getppid(), argv=sys.orig_argv[1:], node=os.environ.get("WORKSHOP_NODE"),
-        attempt=_attempt(), torchrun="TORCHELASTIC_RUN_ID" in os.environ,
+        "process", parent=os.getppid(), argv=sys.orig_argv[1:], attempt=_attempt(),
+        node=os.environ.get("WORKSHOP_NODE"), torchrun="TORCHELASTIC_RUN_ID" in os.environ,
         **{name.lower(): int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
            if os.environ.get(name, "").isdecimal()},
     )  # fmt: skip
@@ -285,17 +285,16 @@ def _backward(backward):
 
 def _before_step(torch, optimizer, args, kwargs):
     global _gradients
-    if _steps + 1 == _fault.get("step") and _rank == _fault["rank"]:
-        if _attempt() == 0:
-            fact("fault", how=_fault["how"])
-            if _fault["how"] == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise RuntimeError("a failure that the workshop has caused, to see what follows")
+    if {"step": _steps + 1, "rank": _rank} == _fault and _attempt() == 0:
+        fact("fault", step=_steps + 1)
+        raise RuntimeError("a failure that the workshop has caused, to see what follows")
     if _steps == 0:
         fact("first", parameters=_parameters(torch, optimizer), state=_state(torch, optimizer))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     _gradients = _print(torch, [p.grad for p in parameters])
-    if _steps < FEW_STEPS and all(_own.get(p) is not None and p.grad is not None for p in parameters):
+    if _steps < FEW_STEPS and all(
+        _own.get(p) is not None and p.grad is not None for p in parameters
+    ):
         own = [number for p in parameters for number in _own[p].flatten().tolist()]
         used = [number for p in parameters for number in p.grad.flatten().tolist()]
         fact("gradient", own=own, used=used)
