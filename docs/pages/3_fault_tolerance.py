@@ -231,7 +231,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :show: 0 4
 #
 #    echo "half of a file" > half.pt
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep multigpu_torchrun.py: | head -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep multigpu_torchrun.py: | head -n 1
 #
 # :doc:`symptoms` lists these and more by the text of their error.
 
