@@ -16,7 +16,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     said        a line on stdout
     saved, loaded     path and outline of a checkpoint; renamed: source, path; opened: path, writing
     raised      an exception that ended a process: type, message, where
-    fault       the failure that the check itself has caused
+    fault       the failure that the check itself has caused: before which step
+    unobserved  a part of torch that the probe does not know how to watch
     left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it)
 
 The observer, whose pid is 0, adds `act` (command), `ended` (status), `hung`, `late`, `stack`,
@@ -68,8 +69,13 @@ class Worker:
     def first(self, *kinds: str) -> dict | None:
         return next(iter(self.all(*kinds)), None)
 
-    @cached_property
+    @property
     def epochs(self) -> list[list[Step]]:
+        """The steps of each epoch in which it has made one."""
+        return [steps for steps in self.begun if steps]
+
+    @cached_property
+    def begun(self) -> list[list[Step]]:
         """The steps of each epoch that it has begun; an epoch is an iteration over its loader.
 
         Of a worker that has no DataLoader: as many samples as are its share.
@@ -92,7 +98,7 @@ class Worker:
                     epochs.append([])
                 epochs[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
-        return [epoch for epoch in epochs if epoch]
+        return epochs
 
     @cached_property
     def steps(self) -> list[Step]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from .facts import Run
 
 PROBE = Path(__file__).parent / "probe"
-LIMIT = 90  # seconds for each act: a bound, generous since thirty may share a machine
+LIMIT = 120  # seconds for each act: a bound, generous since thirty may share a machine
 IDLE = 3  # seconds in which no process works and nothing is written: then all wait for each other
 QUIET = 20  # the same where the system does not tell who works (no /proc)
 LAUNCHERS = re.compile(

@@ -17,9 +17,9 @@ def cells(lesson: str) -> str:
     """The notebook of a lesson's exercises, as jupytext's percent format."""
     workshop = f"!python -m workshop --dir {FOLDER}"
     parts = [
-        f"# %% [markdown]\n# # The workshop: {lesson}\n#\n# Start Jupyter in the repository's folder."
-        " For each exercise: run the first cell,\n# edit the second, run it, and the third tells what"
-        " is true of your script."
+        f"# %% [markdown]\n# # The workshop: {lesson}\n#\n# Start Jupyter in the folder of the "
+        "repository. For each exercise run the first\n# cell, edit the second and run it; the "
+        "third tells what is true of your script."
     ]
     for one in exercises().values():
         if one.lesson.name == lesson:

@@ -154,7 +154,7 @@ def left_the_group(run):
     a rank that is early must wait for the one that still writes.
     """
     workers = run.attempts[-1].ranks
-    if not workers or run.first("hung", "late"):
+    if not workers or run.crash or run.first("hung", "late"):
         return None
     saved = max((fact["t"] for fact in run.all("renamed", "saved")), default=0)
     for worker in workers:

@@ -80,7 +80,8 @@ def from_the_newest(run):
     found = _restart(run)
     if found:
         begins = {worker: worker.started_after for worker in found[0].trained}
-        if len(set(begins.values())) > 1:
+        alike = len({len(worker.epochs) for worker in begins}) == 1
+        if len(set(begins.values())) > 1 and not alike:
             told = ", ".join(
                 f"{worker.name} ({worker.node}) went on after epoch {epoch}"
                 for worker, epoch in begins.items()

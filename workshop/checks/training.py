@@ -99,8 +99,8 @@ def equal_steps(run):
     """
     for attempt in run.attempts:
         workers = attempt.trained
-        for epoch in range(max((len(w.epochs) for w in workers), default=0)):
-            begun = [w for w in workers if len(w.epochs) > epoch]
+        for epoch in range(max((len(w.begun) for w in workers), default=0)):
+            begun = [w for w in workers if len(w.begun) > epoch]
             most = max(_steps(w, epoch) for w in begun)
             for worker in begun:
                 number = _steps(worker, epoch)
@@ -116,9 +116,11 @@ def equal_steps(run):
 def _steps(worker, epoch):
     """Those that it has taken, and the one in whose backward pass it waits."""
     waits = worker.waits is not None and worker.waits["kind"] == "backward"
-    return len(worker.epochs[epoch]) + (waits and epoch + 1 == len(worker.epochs))
+    return len(worker.begun[epoch]) + (waits and epoch + 1 == len(worker.begun))
 
 
 def _went_on(worker, epoch):
-    last = worker.epochs[epoch][-1].fact["t"]
+    if not worker.begun[epoch]:
+        return False
+    last = worker.begun[epoch][-1].fact["t"]
     return any(fact["t"] > last for fact in worker.all("collective", "loader", "saved"))

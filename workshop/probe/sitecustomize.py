@@ -7,8 +7,7 @@ import sys
 
 
 def _run(name, spec):
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -1,0 +1,155 @@
+"""Process groups, collectives and checkpoints: what leaves a process."""
+
+import functools
+import importlib
+import os
+
+import _workshop_recorder as recorder
+import torch
+import torch.distributed as dist
+from _workshop_training import fingerprint, tensors_in
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter", "scatter_object_list",
+)  # fmt: skip
+
+
+def watch():
+    torch.save = _saving(torch.save)
+    torch.load = _loading(torch.load)
+    spawn = importlib.import_module("torch.multiprocessing.spawn")  # torch has a function so named
+    spawn._wrap = _spawned(spawn._wrap)
+    if dist.is_available():
+        DDP.__init__ = _collective("DDP", DDP.__init__)
+        for name in COLLECTIVES:
+            _replace(name, functools.partial(_collective, name))
+        _replace("init_process_group", _joining)
+        _replace("destroy_process_group", _leaving)
+
+
+def _replace(name, wrap):
+    if hasattr(dist.distributed_c10d, name):
+        wrapped = wrap(getattr(dist.distributed_c10d, name))
+        setattr(dist.distributed_c10d, name, wrapped)
+        setattr(dist, name, wrapped)
+
+
+def _alone(function):
+    """`function`, while nothing that it calls is a fact."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        recorder.inside += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            recorder.inside -= 1
+
+    return wrapped
+
+
+def _collective(name, function):
+    alone = _alone(function)
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        if recorder.inside:
+            return function(*args, **kwargs)
+        sent = [] if "object" in name else tensors_in([*args, *kwargs.values()])
+        size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
+        recorder.fact("collective", what=name, bytes=size, where=recorder.where())
+        result = alone(*args, **kwargs)
+        recorder.fact("done", what=name)
+        if name == "DDP":
+            sizes = args[0]._get_ddp_logging_data().get("bucket_sizes", "")
+            recorder.fact("buckets", bytes=[int(size) for size in sizes.split(",") if size.strip()])
+        return result
+
+    return wrapped
+
+
+def _joining(join):
+    alone = _alone(join)
+
+    @functools.wraps(join)
+    def wrapped(*args, **kwargs):
+        recorder.fact("joining", where=recorder.where())
+        result = alone(*args, **kwargs)
+        rank, size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+        recorder.fact("joined", rank=rank, world_size=size, backend=backend)
+        return result
+
+    return wrapped
+
+
+def _leaving(leave):
+    @functools.wraps(leave)
+    def wrapped(*args, **kwargs):
+        result = leave(*args, **kwargs)
+        recorder.fact("left")
+        return result
+
+    return wrapped
+
+
+def _spawned(wrap):
+    """mp.spawn catches what a process raises, and sends it to its parent as text."""
+
+    @functools.wraps(wrap)
+    def wrapped(function, *rest):
+        def watched(*args):
+            try:
+                return function(*args)
+            except Exception as error:
+                recorder.raised(error)
+                raise
+
+        return wrap(watched, *rest)
+
+    return wrapped
+
+
+def _saving(save):
+    @functools.wraps(save)
+    def wrapped(obj, f, *args, **kwargs):
+        result = save(obj, f, *args, **kwargs)
+        if not recorder.inside:  # else an object on its way through a collective
+            line = recorder.where()
+            recorder.fact("saved", path=_file_name(f), content=_outline(obj), where=line)
+        return result
+
+    return wrapped
+
+
+def _loading(load):
+    @functools.wraps(load)
+    def wrapped(f, *args, **kwargs):
+        result = load(f, *args, **kwargs)
+        if not recorder.inside:
+            recorder.fact("loaded", path=_file_name(f), content=_outline(result))
+        return result
+
+    return wrapped
+
+
+def _file_name(file):
+    name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
+    return recorder.place(name) if isinstance(name, str | os.PathLike) else None
+
+
+def _outline(value):
+    """What stands in a checkpoint: numbers as they are, of tensors the fingerprint."""
+    if isinstance(value, torch.Tensor):
+        return {"tensor": list(value.shape), "print": fingerprint([value])}
+    if isinstance(value, dict):
+        keys = {str(key): _outline(one) for key, one in value.items()}
+        return {"keys": keys, "print": fingerprint(tensors_in(value))}
+    if isinstance(value, list | tuple):
+        return [_outline(one) for one in value[:20]]
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return value[:100] if isinstance(value, str) else type(value).__name__
