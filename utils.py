@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 import uuid
@@ -112,10 +113,20 @@ def _check_launcher(manual):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise Mistake(f"no {name} in the environment, start it with torchrun: {command}")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     _check_gpus(processes, "--nproc_per_node")
     if os.environ["RANK"] == os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         _announce(processes, f"--nproc_per_node={2 * processes} asks for more")
+
+
+def _end_with(agent):
+    """End this process when torchrun has: killed, it leaves its workers training as orphans, and a
+    job that is started again would train beside them and write the same checkpoint."""
+    while os.getppid() == agent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)  # a save in progress leaves the old checkpoint whole
 
 
 def num_processes(args):

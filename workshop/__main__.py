@@ -13,7 +13,9 @@ report FOLDER...    for the instructor: where everybody is
 
 import argparse
 import difflib
+import importlib.util
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,7 +24,6 @@ from tools.series import SeriesError
 
 from . import room, scenarios, show
 from .exercises import Exercise, exercises, neighbours
-from .facts import Run
 from .folder import DEFAULT, Folder, Mistake
 from .judge import first_failure, judge, passed
 from .observe import LIMIT, observe
@@ -30,11 +31,14 @@ from .show import say, wrapped
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 0 if all is well, 1 if a check found something, 2 if there was nothing to do."""
+    """Returns 0 if all is well, 1 if a check found something, 2 for a mistake in the command."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
+    for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing running
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))
     try:
         return options.run(Folder(Path(options.dir)), options) or 0
-    except (Mistake, SeriesError) as error:
+    except (Mistake, SeriesError, PermissionError, IsADirectoryError) as error:
         print(f"workshop: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -119,33 +123,32 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    say(
-        wrapped("It is right when all checks of its lesson are true. One is not: " + check.sentence)
-    )
+    say(wrapped("It is right when all checks of its lesson are true. Not yet: " + check.sentence))
     say(f"{'Edit' if fresh else 'It is there already, as you left it:'} {script}", "yellow")
     say("then: python -m workshop check      (or once: python -m workshop watch)")
 
 
 def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
-    recorded = folder.recorded(exercise)
     if options.again:
-        if not recorded.is_file():
-            raise Mistake(f"no run of {exercise.name} is recorded: check without --again")
-        run = Run.read(recorded)
+        run = folder.last_run(exercise)
     else:
+        if importlib.util.find_spec("torch") is None:
+            raise Mistake(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
         files = folder.files(exercise)
         run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
-        run.write(recorded)
+        run.write(folder.recorded(exercise))
     findings = judge(run, exercise.checks)
     say(f"{exercise.name} – {exercise.title}", "bold")
     show.report(exercise, run, findings)
     if not passed(findings):
-        folder.log(exercise, "check", failed=first_failure(findings).check.name)
+        if not options.again:
+            folder.log(exercise, "check", failed=first_failure(findings).check.name)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
-    folder.log(exercise, "check", failed=None)
-    if not folder.solved(exercise):
+    if not options.again:
+        folder.log(exercise, "check", failed=None)
+    if not options.again and not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = next(neighbours(exercise), None)
     todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
@@ -158,7 +161,10 @@ def _watch(folder, options):
     options.again, options.exercise = False, exercise.name
     before = None
     while True:
-        now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
+        try:
+            now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
+        except (Mistake, OSError):  # an editor is about to put it back
+            now = before
         if now != before:
             before = now
             say(f"\n{time.strftime('%H:%M:%S')}")
@@ -170,7 +176,9 @@ def _watch(folder, options):
 def _hint(folder, options):
     exercise = _chosen(folder, options)
     folder.script(exercise)
-    check = next(one for one in exercise.checks if one.name == exercise.check)
+    failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
+    name = (failed or [exercise.check])[-1]  # what is wrong now, if that is known
+    check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
     hints = [f"{check.sentence} {check.hint}", exercise.second_hint, exercise.third_hint]
     level = min(len(folder.of(exercise, "hint")) + 1, len(hints))
     folder.log(exercise, "hint", level=level)

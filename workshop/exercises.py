@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def exercises() -> dict[str, Exercise]:
 def _edit(edit: Edit, check: str, hint: str) -> Exercise:
     return Exercise(
         f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, undone(edit), check, hint,
-        "Fill in what is left out here:\n\n" + _skeleton(edit.lines),
+        "Fill in what is left out here:\n\n" + _skeleton(dropped(edit)),
     )  # fmt: skip
 
 
@@ -88,9 +88,7 @@ def undone(edit: Edit) -> str:
     With a definition that the edit introduces goes all that others have put into it; and what
     stands in a block whose first line goes, moves out of it.
     """
-    rows = edit.rows
-    gone = {row.scope for row in rows if row.sign == "+" and _defines(row)}
-    gone -= {row.scope for row in rows if row.sign == "-" and _defines(row)}
+    rows, gone = edit.rows, _introduced(edit)
     lines, block, back = [], None, None  # indentation of an opener that has gone, that is back
     for row in rows:
         indent = len(row.text) - len(row.text.lstrip())
@@ -110,6 +108,24 @@ def undone(edit: Edit) -> str:
     return "\n".join(lines) + "\n"
 
 
+def dropped(edit: Edit) -> list[Line]:
+    """What the start lacks, and what it has instead."""
+    gone = _introduced(edit)
+    return [
+        replace(row, sign="+") if row.scope in gone else row
+        for row in edit.rows
+        if row.changed or row.scope in gone
+    ]
+
+
+def _introduced(edit: Edit) -> set[str]:
+    """The definitions that an edit introduces: they are gone without it."""
+    new, old = (
+        {row.scope for row in edit.rows if row.sign == sign and _defines(row)} for sign in "+-"
+    )
+    return new - old
+
+
 def _defines(row: Line) -> bool:
     return re.match(r"\s*(def|class) ", row.text) is not None
 
@@ -120,7 +136,8 @@ def _replaced(lesson, scope, old, new):
     text = "".join(f"{source.lines[i]}\n" for i in inside)
     if text.count(old) != 1:
         raise series.SeriesError(
-            f"{TABLE.name}: {scope} of {lesson.file} has {old!r} not just once"
+            f"{lesson.file} is not as the workshop needs it ({TABLE.name}: {scope} has {old!r} not "
+            f"just once): restore it, as by git checkout {lesson.file}"
         )
     above, below = source.lines[: inside[0]], source.lines[inside[-1] + 1 :]
     return "\n".join([*above, text.replace(old, new) + "\n".join(below)]) + "\n"
@@ -145,7 +162,7 @@ def _elided(text: str) -> str:
     code = text.partition("  #")[0]
     if re.match(r"\s*(import|from|def|@|try|finally|else|return$)", code):
         return code
-    code = re.sub(r"(?<=\w)\((?=.).*", "(…", code)
+    code = re.sub(r"(?<=\w)\((?!\)).*", "(…", code)
     return re.sub(r"(?<= = )[^…]*$", "…", code)
 
 

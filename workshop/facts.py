@@ -25,6 +25,7 @@ The observer, whose pid is 0, adds `act` (command), `ended` (status), `hung`, `l
 """
 
 import json
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +91,7 @@ class Worker:
             elif fact["kind"] == "batch" and fact["grad"]:
                 samples = samples + fact["samples"]
                 size, through = len(fact["samples"]), fact["through"]
-            elif fact["kind"] == "backward":
+            elif fact["kind"] == "backward" and size:
                 losses = [*losses, (fact["loss"], size)]
             elif fact["kind"] == "step":
                 full = epochs and sum(len(step.samples) for step in epochs[-1]) >= share
@@ -161,10 +162,13 @@ class Run:
 
     @classmethod
     def read(cls, file: Path) -> "Run":
-        return cls([json.loads(line) for line in Path(file).read_text().splitlines()])
+        return cls([json.loads(line) for line in Path(file).read_text("utf-8").splitlines()])
 
     def write(self, file: Path):
-        file.write_text("".join(json.dumps(fact) + "\n" for fact in self.facts))
+        """Whole or not at all."""
+        fresh = file.with_name(f"{file.name}.new")
+        fresh.write_text("".join(json.dumps(fact) + "\n" for fact in self.facts), "utf-8")
+        os.replace(fresh, file)
 
     def all(self, *kinds: str) -> list[dict]:
         return [fact for fact in self.facts if fact["kind"] in kinds]
@@ -223,12 +227,10 @@ class Run:
 
 def _helper(process):
     """Not a start of the script: torchrun itself, or a process that multiprocessing needs."""
-    line = " ".join(process["argv"])
-    started = any(word.endswith(".py") for word in process["argv"])
-    return ("torchrun" in line.partition(".py")[0] and not process["torchrun"]) or (
-        "resource_tracker" in line or "compile_worker" in line
-        or (not started and "spawn_main" not in line)
-    )  # fmt: skip
+    words = process["argv"]
+    launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
+    ours = any(word.endswith(".py") for word in words) or any("spawn_main" in w for w in words)
+    return (launcher and not process["torchrun"]) or not ours
 
 
 def lost(fact: dict) -> bool:
@@ -248,10 +250,12 @@ def keys(content) -> dict:
 
 def prints(content) -> set[str]:
     """The fingerprints of all groups of tensors in a checkpoint."""
+    if isinstance(content, list):
+        return {one for value in content for one in prints(value)}
     if not isinstance(content, dict):
         return set()
     inner = content.get("keys", {}).values()
-    return {content.get("print")} | {one for value in inner for one in prints(value)} - {None}
+    return ({content.get("print")} | {one for value in inner for one in prints(value)}) - {None}
 
 
 def count(content) -> int | None:

@@ -8,13 +8,12 @@ my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
 
 import contextlib
 import json
-import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from .exercises import ROOT, Exercise, exercises
+from .facts import Run
 
 DEFAULT = "my-workshop"
 LOG = "progress.jsonl"
@@ -95,18 +94,28 @@ class Folder:
                 if not kept.exists():
                     break
                 number += 1
-            os.link(script, kept) if hasattr(os, "link") else shutil.copy2(script, kept)
-            script.unlink()
+            script.rename(kept)
             _write_new(script, exercise.start)
         self.log(exercise, "reset")
         return kept
 
     def files(self, exercise: Exercise) -> list[Path]:
         """All Python files beside the script: what a check runs copies of."""
-        return sorted(self.script(exercise).parent.glob("*.py"))
+        found = self.script(exercise).parent.glob("*.py")
+        return sorted(file for file in found if file.is_file() and file.name[0] != ".")
 
     def recorded(self, exercise: Exercise) -> Path:
         return self.place(exercise) / ".last.jsonl"
+
+    def last_run(self, exercise: Exercise) -> Run:
+        """The run of the last check. Raises Mistake if there is none."""
+        try:
+            return Run.read(self.recorded(exercise))
+        except FileNotFoundError:
+            problem = f"no run of {exercise.name} is recorded"
+        except ValueError:
+            problem = f"{self.recorded(exercise)} is damaged"
+        raise Mistake(f"{problem}: check without --again")
 
 
 def _write_new(path, text):

@@ -45,8 +45,10 @@ def judge(run: Run, checks: list[Check]) -> list[Finding]:
     """What each check says, in their order. Never raises: what cannot be judged says so."""
     findings = []
     for one in checks:
-        verdict = one.judge(run)
-        ok, evidence = verdict or (None, "the run did not get far enough to tell")
+        try:
+            ok, evidence = one.judge(run) or (None, "the run did not get far enough to tell")
+        except Exception as error:  # facts such as no run has had yet
+            ok, evidence = None, f"this check has failed itself, please report it: {error!r}"
         findings.append(Finding(one, ok, evidence))
     return findings
 

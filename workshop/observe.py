@@ -1,9 +1,9 @@
 """Start a script with the probe, bound it, end all of it, and collect the facts."""
 
 import contextlib
+import itertools
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -19,6 +19,7 @@ from .facts import Run
 
 PROBE = Path(__file__).parent / "probe"
 LIMIT = 120  # seconds for each act: a bound, generous since thirty may share a machine
+MOST = 100_000_000  # bytes that a run may write: one that prints without end is ended
 IDLE = 3  # seconds in which no process works and nothing is written: then all wait for each other
 QUIET = 20  # the same where the system does not tell who works (no /proc)
 LAUNCHERS = re.compile(
@@ -38,15 +39,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Act:
-    """Commands started together. `asked` says what they were asked for; `fault` what goes wrong.
-
-    Before it starts, all that the nodes in `lose` hold is deleted, except Python files.
-    """
+    """Commands started together. `asked` says what they were asked for; `fault` what goes wrong."""
 
     starts: list[Start]
     asked: dict
     fault: dict | None = None
-    lose: tuple[str, ...] = ()
 
 
 def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
@@ -66,9 +63,8 @@ class _Stage:
         for path in (self.folder, self.notes, self.temporary):
             path.mkdir()
         self.own = []  # our facts
-        self.sessions = (
-            set()
-        )  # that our commands have begun: by their members what is no Python too
+        self.born = {}  # when each process began, by its number
+        self.mark = f"WORKSHOP_FACTS={self.notes}\0".encode()
 
     def play(self, acts):
         try:
@@ -76,8 +72,9 @@ class _Stage:
                 self._prepare(act)
                 if not self._play(number, act):
                     break
-        finally:
-            self._end_all()
+        except BaseException:
+            self._end_all(at_once=True)
+            raise
         return Run(self.own + self._facts())
 
     def _prepare(self, act):
@@ -86,17 +83,13 @@ class _Stage:
             folder.mkdir(exist_ok=True)
             for file in self.files:
                 shutil.copy(file, folder)
-            if node in act.lose:
-                for path in folder.iterdir():
-                    if path.suffix != ".py" and path.is_file():
-                        path.unlink()
 
     def _play(self, number, act):
         command = " ".join(act.starts[0].words)
         self._note("act", number=number, command=command, asked=act.asked)
         with contextlib.ExitStack() as files:
             logs = [
-                files.enter_context(open(self.temporary / f"{number}.{nth}.log", "w+"))
+                files.enter_context(open(self.temporary / f"{number}.{nth}.log", "w+b"))
                 for nth in range(len(act.starts))
             ]
             port = _free_port()
@@ -108,9 +101,12 @@ class _Stage:
             for process in running:
                 self._note("ended", status=process.poll(), act=number)
             self._end_all()
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
             for start, log in zip(act.starts, logs, strict=True):
-                log.seek(0)
-                text = log.read().replace(f"{self.folder}{os.sep}", "")
+                log.seek(max(0, os.fstat(log.fileno()).st_size - 100_000))
+                text = log.read().decode(errors="replace").replace(f"{self.folder}{os.sep}", "")
                 self._note("output", node=start.node, text="\n".join(text.splitlines()[-60:]))
         return not any(process.poll() for process in running)
 
@@ -133,12 +129,10 @@ class _Stage:
         if start.node:
             own["WORKSHOP_NODE"] = start.node
         env = {name: value.format(port=port) for name, value in start.env.items()}
-        process = subprocess.Popen(
+        return subprocess.Popen(
             start.words, cwd=self.folder / (start.node or ""), env=inherited | own | env,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-        self.sessions.add(process.pid)
-        return process
 
     def _watch(self, running):
         """Wait until all have ended, or until it is clear that they will not."""
@@ -151,10 +145,18 @@ class _Stage:
             if seen != before or busy:
                 before, last = seen, now
             idle = now - last > (IDLE if Path("/proc/self/stat").exists() else QUIET)
-            if idle or now - begun > self.limit:
-                self._note("hung" if idle else "late", seconds=round(now - begun, 1))
+            if idle or now - begun > self.limit or self._size() > MOST:
+                seconds, alive = round(now - begun, 1), self._alive()
+                self._note("hung" if idle else "late", seconds=seconds, alive=alive)
                 self._ask_for_stacks()
                 return
+
+    def _size(self):
+        total = 0
+        for path in self.notes.parent.glob("*/*"):
+            with contextlib.suppress(OSError):  # deleted meanwhile
+                total += path.stat().st_size
+        return total
 
     def _activity(self):
         """What has been written and how long was worked, and whether one would work if it could."""
@@ -168,11 +170,18 @@ class _Stage:
         return (written, worked), busy
 
     def _pids(self):
-        return [int(path.stem) for path in self.notes.glob("*.jsonl")]
+        """All Pythons of the run, except one whose number belongs to another process now."""
+        pids = []
+        for path in self.notes.glob("*.jsonl"):
+            pid = int(path.stem)
+            born = _status(pid)[19:20]
+            if self.born.setdefault(pid, born) == born:
+                pids.append(pid)
+        return pids
 
     def _ask_for_stacks(self):
         for pid in self._pids():
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(0.3)
         for path in self.notes.glob("*.stack"):
@@ -180,9 +189,9 @@ class _Stage:
             if text:
                 self._note("stack", of=int(path.stem), text=text[:4000])
 
-    def _end_all(self):
+    def _end_all(self, at_once=False):
         """SIGKILL for what is left; what is left without a hang is a fact."""
-        ended_by_us = any(fact["kind"] in ("hung", "late") for fact in self.own)
+        ended_by_us = at_once or any(fact["kind"] in ("hung", "late") for fact in self.own)
         end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may be on their way out
         while (left := self._alive()) and time.monotonic() < end:
             time.sleep(0.05)
@@ -191,7 +200,7 @@ class _Stage:
                 self._note("leftover", of=pid)
         for _ in range(20):  # again, for what they started meanwhile
             for pid in self._alive():
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             if not self._alive():
                 break
@@ -199,8 +208,8 @@ class _Stage:
 
     def _alive(self):
         alive = []
-        for pid in {*self._pids(), *_members(self.sessions)}:
-            with contextlib.suppress(ProcessLookupError):
+        for pid in {*self._pids(), *_marked(self.mark)}:
+            with contextlib.suppress(OSError):
                 os.kill(pid, 0)
                 if not _is_zombie(pid):
                     alive.append(pid)
@@ -229,15 +238,21 @@ def _is_zombie(pid):
     return _status(pid)[:1] == ["Z"]
 
 
-def _members(sessions):
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if (words := _status(pid)) and int(words[3]) in sessions]
+def _marked(mark):
+    """All processes, Python or not, that have a text in their environment."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or not ours
+            if mark in path.read_bytes():
+                yield int(path.parent.name)
 
 
 def _free_port():
-    """Below those that the system gives away, so that nobody takes it now."""
+    """Below those that the system gives away; not the one that somebody else looks at just now."""
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = 15_000 + (os.getpid() + 7 * next(_asked)) % 17_000
         with socket.socket() as probe:
             if probe.connect_ex(("localhost", port)) != 0:
                 return str(port)
+
+
+_asked = itertools.count()

@@ -49,8 +49,9 @@ def _line(events):
 
 def _stuck(events):
     """The check at which the last few checks have all failed, if it is the same."""
-    failed = [event.get("failed") for event in events if event["event"] == "check"][-STUCK:]
-    return failed[0] if len(failed) == STUCK and failed[0] and len(set(failed)) == 1 else None
+    last = [event for event in events if event["event"] == "check"][-STUCK:]
+    found = {(event["exercise"], event.get("failed")) for event in last}
+    return last[0].get("failed") if len(last) == STUCK and len(found) == 1 else None
 
 
 def _exercise(name, rooms):

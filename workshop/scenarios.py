@@ -4,7 +4,7 @@ import sys
 
 from .observe import Act, Start
 
-EPOCH = 32  # steps: 2,048 samples by 2 processes by 32 a batch
+EPOCH = 1024  # samples of each of two processes
 
 
 def acts(lesson: str, file: str) -> list[Act]:
@@ -20,35 +20,30 @@ def _multigpu(file):
 def _multigpu_torchrun(file):
     """The worker of rank 1 fails in epoch 4, when 2 are saved; torchrun starts both again."""
     words = ["torchrun", "--standalone", "--nproc_per_node=2", "--max-restarts=1", file, "5", "2"]
-    fault = {"rank": 1, "step": 3 * EPOCH + 10}
+    fault = {"rank": 1, "samples": 3 * EPOCH + 320}
     asked = {"processes": 2, "total_epochs": 5, "save_every": 2, "fault": fault}
     return [Act([Start(words)], asked, fault)]
 
 
 def _multinode(file):
-    """Two nodes of one process; then node0 comes back with an empty disk, to train on.
+    """Two processes of node1. Then one of it, and as rank 0 one of node0, whose disk is empty.
 
-    Started as a scheduler does: a process with its rank in the environment.
+    Started as a scheduler does: processes with their ranks in the environment.
     """
 
-    def starts(total):
-        return [
-            Start([sys.executable, file, str(total), "2"], _ranks(rank), f"node{rank}")
-            for rank in range(2)
-        ]
+    def start(total, node, rank, local):
+        env = {
+            "RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}",
+        }  # fmt: skip
+        return Start([sys.executable, file, str(total), "2"], env, node)
 
-    asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node0", "node1"]}
+    asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node1"]}
+    again = asked | {"total_epochs": 5, "nodes": ["node0", "node1"]}
     return [
-        Act(starts(3), asked),
-        Act(starts(5), asked | {"total_epochs": 5}, lose=("node0",)),
+        Act([start(3, "node1", rank, rank) for rank in range(2)], asked),
+        Act([start(5, node, rank, 0) for rank, node in enumerate(again["nodes"])], again),
     ]
-
-
-def _ranks(rank):
-    return {
-        "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}",
-    }  # fmt: skip
 
 
 _SCENARIOS = {

@@ -70,7 +70,7 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
     first = first_failure(findings)
     others = [f for f in findings if f.ok is False and f is not first]
     true = sum(finding.ok is True for finding in findings)
-    say(f"  ✓ {true} of {len(findings)} checks are true", "green" if true else "")
+    say(f"  ✓ true: {true} of {len(findings)} checks", "green" if true else "")
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
@@ -78,6 +78,8 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
     for finding in others:
         say(f"  ✗ {finding.check.sentence}", "red")
         say(wrapped(finding.evidence, "      "), "dim")
+    if blind := run.first("unobserved"):
+        say(f"  · the probe could not see everything: {blind['error']}", "dim")
     unknown = sum(finding.ok is None for finding in findings if finding is not first)
     if unknown:
         say(f"  · {unknown} more could not be judged: the run did not get that far", "dim")

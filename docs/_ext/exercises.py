@@ -15,11 +15,12 @@ FOLDER = "my-notebook-workshop"
 
 def cells(lesson: str) -> str:
     """The notebook of a lesson's exercises, as jupytext's percent format."""
-    workshop = f"!python -m workshop --dir {FOLDER}"
+    workshop = f"!{{sys.executable}} -m workshop --dir {FOLDER}"
     parts = [
         f"# %% [markdown]\n# # The workshop: {lesson}\n#\n# Start Jupyter in the folder of the "
         "repository. For each exercise run the first\n# cell, edit the second and run it; the "
-        "third tells what is true of your script."
+        "third tells what is true of your script.",
+        "# %%\nimport sys",
     ]
     for one in exercises().values():
         if one.lesson.name == lesson:

@@ -132,3 +132,36 @@ def test_the_newest_checkpoint_found_by_sums_and_sent_tensor_by_tensor():
          "        dist.all_gather_object(boxes, box)\n"
          "        checkpoint = next(box[0] for box in boxes if box[0])\n"),
     ))  # fmt: skip
+
+
+def test_forked_processes():
+    assert_right("multigpu", FROM_SCRATCH.replace('"spawn"', '"fork"'))
+
+
+def test_a_loss_that_is_a_module_keywords_and_gather():
+    assert_right("multigpu", changed(
+        "multigpu",
+        ("F.mse_loss(self.model(source), targets)",
+         "torch.nn.MSELoss()(self.model(input=source), targets)"),
+        ("        loss.backward()\n", "        torch.autograd.backward(loss)\n"),
+        ("        dist.all_reduce(totals)  # by every rank, or the others wait for it\n",
+         "        parts = [torch.empty_like(totals) for _ in range(2)]\n"
+         "        dist.gather(totals, parts if self.rank == 0 else None)\n"
+         "        totals = sum(parts)\n"),
+    ))  # fmt: skip
+
+
+def test_gradients_accumulated_and_clipped():
+    assert_right("multigpu", changed(
+        "multigpu",
+        ("        loss = F.mse_loss(self.model(source), targets)\n"
+         "        loss.backward()\n",
+         "        half, loss = len(source) // 2, 0\n"
+         "        with self.model.no_sync():\n"
+         "            first = F.mse_loss(self.model(source[:half]), targets[:half]) / 2\n"
+         "            first.backward()\n"
+         "        second = F.mse_loss(self.model(source[half:]), targets[half:]) / 2\n"
+         "        second.backward()\n"
+         "        loss = first + second\n"
+         "        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)\n"),
+    ))  # fmt: skip

@@ -13,6 +13,8 @@ def _whole_epochs(run):
         if not workers:
             continue
         broken = any(worker.first("raised", "fault") for worker in attempt.workers)
+        if attempt is run.attempts[-1]:
+            broken |= any(fact["status"] != 0 for fact in run.all("ended"))
         stopped = broken or run.first("hung", "late") is not None
         number = attempt.epochs_begun() - stopped
         for epoch in range(number):

@@ -1,5 +1,6 @@
 """The loss that is reported: once an epoch, and of all ranks."""
 
+import math
 import re
 from collections import defaultdict
 
@@ -7,7 +8,7 @@ from ..facts import SAMPLES
 from ..judge import check
 from .words import ranks
 
-LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan) over (\d+) samples")
+LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 
 
 def _reports(attempt):
@@ -55,12 +56,17 @@ def is_global(run):
             sums = {w: _sums(w, epoch - w.started_after - 1) for w in attempt.trained}
             if not sums or not all(sums.values()):
                 continue
-            total, samples = (sum(column) for column in zip(*sums.values(), strict=True))
+            total, samples, parts = (sum(column) for column in zip(*sums.values(), strict=True))
+            if not samples:
+                continue
             compared += 1
-            if abs(loss - total / samples) > 2e-4 * max(1, total / samples):
+            if not math.isfinite(loss):
+                return False, f"the loss of epoch {epoch} is {loss}: the training has diverged"
+            scaled = total * parts / len(sums)  # each of so many backward passes had its part
+            if not any(_near(loss, one / samples, 2e-4) for one in (total, scaled)):
                 alone = [
-                    worker for worker, (own, number) in sums.items()
-                    if abs(loss - own / number) < 2e-5 * max(1, own / number)
+                    worker for worker, (own, number, _) in sums.items()
+                    if number and _near(loss, own / number, 2e-5)
                 ]  # fmt: skip
                 whose = f", which is that of rank {alone[0].rank} alone" if alone else ""
                 return False, (
@@ -74,8 +80,14 @@ def is_global(run):
     )
 
 
+def _near(one, other, tolerance):
+    return abs(one - other) <= tolerance * max(1, abs(other))
+
+
 def _sums(worker, epoch):
+    """Summed loss, samples, and backward passes in a step; None for an epoch it has not run."""
     if not 0 <= epoch < len(worker.epochs):
         return None
     losses = [pair for step in worker.epochs[epoch] for pair in step.losses if pair[0] is not None]
-    return sum(loss * size for loss, size in losses), sum(size for _, size in losses)
+    parts = len(losses) / len(worker.epochs[epoch])
+    return sum(loss * size for loss, size in losses), sum(size for _, size in losses), parts

@@ -93,7 +93,7 @@ def all_take_part(run):
                     f"call {at + 1} of rank {first.rank} is {_said(calls[0][at])}, that of rank "
                     f"{other.rank} is {_said(theirs[at])}"
                 )
-            if len(calls[0]) != len(theirs) and not attempt_failed(run, attempt):
+            if len(calls[0]) != len(theirs) and not _failed(attempt):
                 more, fewer = (first, other) if len(calls[0]) > len(theirs) else (other, first)
                 call = max(calls[0], theirs, key=len)[min(len(calls[0]), len(theirs))]
                 return False, (
@@ -106,7 +106,7 @@ def all_take_part(run):
     return (True, f"{len(_calls(members[0]))} calls on each rank") if members else None
 
 
-def attempt_failed(run, attempt):
+def _failed(attempt):
     """Whether one of its processes ended with an exception: then the others were not waited for."""
     return any(worker.first("raised", "fault") for worker in attempt.workers)
 
@@ -117,7 +117,7 @@ def _calls(worker):
     for fact in worker.facts:
         epoch += fact["kind"] == "loader"
         ddp |= fact["kind"] == "collective" and fact["what"] == "DDP"
-        if fact["kind"] == "collective":
+        if fact["kind"] == "collective" and not fact["part"]:  # all ranks of the world
             calls.append((fact["what"], fact["bytes"], fact["where"], epoch))
         elif fact["kind"] == "backward" and ddp:
             calls.append(("backward", None, fact["where"], epoch))
@@ -153,6 +153,9 @@ def left_the_group(run):
     The group holds connections and threads: each rank has to give it back, after an error too. And
     a rank that is early must wait for the one that still writes.
     """
+    for worker in run.processes:
+        if worker.first("fault") and not worker.first("left"):
+            return False, f"{worker.name}, which failed, never calls destroy_process_group"
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):
         return None
@@ -168,11 +171,12 @@ def left_the_group(run):
 
 @check("symptoms")
 def ends_well(run):
-    """The run ends by itself, without an error, and leaves no process over.
+    """The run ends by itself, without an error, and leaves no process behind.
 
     Read the first error, not the last: what follows is often only its echo on the other ranks.
     """
     if left := run.all("leftover"):
-        return False, f"{len(left)} processes were still running when the command had ended"
+        were = "process was" if len(left) == 1 else "processes were"
+        return False, f"{len(left)} {were} still running when the command had ended"
     told = ending(run)
     return (False, told) if told else (True, "status 0")

@@ -5,7 +5,7 @@ from ..facts import Run, Worker
 
 def ranks(workers: list[Worker]) -> str:
     """`rank 0`, `ranks 0 and 1`."""
-    numbers = [str(worker.rank) for worker in workers]
+    numbers = ["?" if worker.rank is None else str(worker.rank) for worker in workers]
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
@@ -34,9 +34,11 @@ def waiting(run: Run) -> str:
 
 def wait(run: Run, worker: Worker) -> str:
     """`rank 1 waits in all_reduce (multigpu.py:55), in epoch 1`."""
-    epoch = worker.started_after + len(worker.epochs)
-    when = f", in epoch {epoch}" if worker.epochs else ""
-    if worker.first("exit") or worker.first("raised"):
+    epoch = worker.started_after + len(worker.begun)
+    when = f", in epoch {epoch}" if worker.begun else ""
+    ended = run.first("hung", "late")
+    gone = ended is not None and worker.process["pid"] not in ended.get("alive", [])
+    if gone or worker.first("exit", "raised"):
         return f"{worker.name} has ended{when}"
     if not worker.waits:
         place = _top(run, worker)

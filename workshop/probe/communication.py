@@ -3,6 +3,7 @@
 import functools
 import importlib
 import os
+from multiprocessing.process import BaseProcess
 
 import _workshop_recorder as recorder
 import torch
@@ -23,6 +24,7 @@ def watch():
     torch.load = _loading(torch.load)
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # torch has a function so named
     spawn._wrap = _spawned(spawn._wrap)
+    BaseProcess.run = _watched(BaseProcess.run)
     if dist.is_available():
         DDP.__init__ = _collective("DDP", DDP.__init__)
         for name in COLLECTIVES:
@@ -59,17 +61,31 @@ def _collective(name, function):
     def wrapped(*args, **kwargs):
         if recorder.inside:
             return function(*args, **kwargs)
-        sent = [] if "object" in name else tensors_in([*args, *kwargs.values()])
-        size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
-        recorder.fact("collective", what=name, bytes=size, where=recorder.where())
+        _note_call(name, args, kwargs)
         result = alone(*args, **kwargs)
         recorder.fact("done", what=name)
         if name == "DDP":
-            sizes = args[0]._get_ddp_logging_data().get("bucket_sizes", "")
-            recorder.fact("buckets", bytes=[int(size) for size in sizes.split(",") if size.strip()])
+            _note_buckets(args[0])
         return result
 
     return wrapped
+
+
+@recorder.guarded
+def _note_call(name, args, kwargs):
+    given = [*args, *kwargs.values()]
+    unequal = "object" in name or name in ("gather", "scatter")  # not the same on every rank
+    sent = [] if unequal else tensors_in(given)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
+    groups = [one for one in given if isinstance(one, dist.ProcessGroup)]
+    part = any(one is not dist.group.WORLD for one in groups)
+    recorder.fact("collective", what=name, bytes=size, part=part, where=recorder.where())
+
+
+@recorder.guarded
+def _note_buckets(ddp):
+    sizes = ddp._get_ddp_logging_data().get("bucket_sizes", "")
+    recorder.fact("buckets", bytes=[int(size) for size in sizes.split(",") if size.strip()])
 
 
 def _joining(join):
@@ -101,14 +117,21 @@ def _spawned(wrap):
 
     @functools.wraps(wrap)
     def wrapped(function, *rest):
-        def watched(*args):
-            try:
-                return function(*args)
-            except Exception as error:
-                recorder.raised(error)
-                raise
+        return wrap(_watched(function), *rest)
 
-        return wrap(watched, *rest)
+    return wrapped
+
+
+def _watched(function):
+    """For a process whose exceptions somebody catches and prints: they are a fact all the same."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            recorder.raised(error)
+            raise
 
     return wrapped
 
@@ -117,9 +140,7 @@ def _saving(save):
     @functools.wraps(save)
     def wrapped(obj, f, *args, **kwargs):
         result = save(obj, f, *args, **kwargs)
-        if not recorder.inside:  # else an object on its way through a collective
-            line = recorder.where()
-            recorder.fact("saved", path=_file_name(f), content=_outline(obj), where=line)
+        _note_file("saved", f, obj)
         return result
 
     return wrapped
@@ -129,11 +150,17 @@ def _loading(load):
     @functools.wraps(load)
     def wrapped(f, *args, **kwargs):
         result = load(f, *args, **kwargs)
-        if not recorder.inside:
-            recorder.fact("loaded", path=_file_name(f), content=_outline(result))
+        _note_file("loaded", f, result)
         return result
 
     return wrapped
+
+
+@recorder.guarded
+def _note_file(kind, file, value):
+    if not recorder.inside:  # else an object on its way through a collective
+        line = recorder.where()
+        recorder.fact(kind, path=_file_name(file), content=_outline(value), where=line)
 
 
 def _file_name(file):

@@ -2,8 +2,8 @@
 
 It looks where every way of writing a script must pass. What torch does is watched by training.py
 and communication.py, from the moment that its import has ended. workshop/facts.py says what the
-lines mean. Each costs microseconds, and is on disk before what it tells of goes on: a process that
-hangs or is killed has said where.
+lines mean. Each costs some microseconds, and is on disk before what it tells of goes on: a process
+that hangs or is killed has said where.
 """
 
 import atexit
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+MOST_LINES = 2000  # of stdout that are facts
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 inside = 0  # how many watched calls are at work: what they call in turn is not a fact of its own
@@ -29,10 +30,19 @@ _file = None
 
 def start():
     """Begin: called once in each Python, before the script."""
+    _open()
+    os.register_at_fork(after_in_child=_forked)
+    _listen()
+    os._exit = before(os._exit, _ended)
+    atexit.register(_ended, None)
+    sys.addaudithook(_audit)
+    sys.meta_path.insert(0, _AfterTorch())
+
+
+def _open():
     global _file
     name = _facts / f"{os.getpid()}.jsonl"
     _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.register_at_fork(after_in_child=_forked)
     stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler holds it
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
@@ -45,18 +55,28 @@ def start():
         torchrun="TORCHELASTIC_RUN_ID" in os.environ,
         **{name: int(value) for name, value in ranks.items() if value.isdecimal()},
     )
-    _listen()
-    os._exit = before(os._exit, _ended)
-    atexit.register(_ended, None)
-    sys.addaudithook(_audit)
-    sys.meta_path.insert(0, _AfterTorch())
 
 
 def fact(kind, **fields):
     """Write one fact down."""
+    if _file is None and kind in ("joining", "batch"):
+        _open()  # forked, and a rank after all
     if _file is not None:
         line = json.dumps({"kind": kind, "t": time.monotonic(), "pid": os.getpid(), **fields})
         os.write(_file, line.encode() + b"\n")
+
+
+def guarded(note):
+    """`note`, except that what goes wrong in it is a fact and nothing more."""
+
+    @functools.wraps(note)
+    def wrapped(*args, **kwargs):
+        try:
+            note(*args, **kwargs)
+        except Exception as error:
+            fact("unobserved", part=note.__name__, error=repr(error)[:300])
+
+    return wrapped
 
 
 def attempt():
@@ -105,6 +125,7 @@ def raised(error):
     fact("raised", type=type(error).__name__, message=message, where=line)
 
 
+@functools.cache
 def _is_theirs(file):
     within = file[:1] != "<" and os.path.realpath(file).startswith(_theirs)
     return within and os.path.basename(file) != "utils.py"
@@ -112,13 +133,15 @@ def _is_theirs(file):
 
 def _listen():
     """Every line on stdout is a fact too."""
-    write, waiting = sys.stdout.write, ""
+    write, waiting, heard = sys.stdout.write, "", 0
 
     def listen(text):
-        nonlocal waiting
+        nonlocal waiting, heard
         *lines, waiting = (waiting + text).split("\n")
         for line in lines:
-            fact("said", text=line[:300])
+            if heard < MOST_LINES:
+                fact("said", text=line[:300])
+            heard += 1
         return write(text)
 
     sys.stdout.write = listen
@@ -126,7 +149,7 @@ def _listen():
 
 def _forked():
     global _file
-    _file = None  # a DataLoader's worker: it trains nothing
+    _file = None  # perhaps a DataLoader's worker, which trains nothing
 
 
 def _ended(status):
@@ -165,7 +188,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
                     try:
                         _load(part).watch()
                     except Exception as error:  # another torch: the run goes on, with fewer facts
-                        fact("unobserved", part=part, error=repr(error))
+                        fact("unobserved", part=part, error=repr(error)[:300])
 
             spec.loader.exec_module = exec_module
         return spec

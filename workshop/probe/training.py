@@ -17,15 +17,16 @@ FEW_STEPS, FEW_NUMBERS = 3, 512  # of which gradients are written down in full
 
 _fault = json.loads(os.environ.get("WORKSHOP_FAULT", "{}"))
 _depth = 0  # of modules that call each other
+_trained = 0  # samples
 _steps = 0
 _gradients = None  # fingerprint of those of the step at work
 _own = {}  # the gradient of each parameter in this step, before anything was averaged
 
 
 def watch():
-    modules.register_module_forward_pre_hook(_forward)
-    modules.register_module_forward_hook(_forwarded, always_call=True)
-    torch.Tensor.backward = recorder.before(torch.Tensor.backward, _backward)
+    modules.register_module_forward_pre_hook(_begin_forward)
+    modules.register_module_forward_hook(_end_forward, with_kwargs=True, always_call=True)
+    torch.autograd.backward = recorder.before(torch.autograd.backward, _backward)
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
     DataLoader.__iter__ = recorder.before(DataLoader.__iter__, lambda _: recorder.fact("loader"))
@@ -52,24 +53,35 @@ def tensors_in(value):
     return []
 
 
-def _forward(module, args):
+def _begin_forward(module, args):
     global _depth
     _depth += 1
-    if _depth > 1 or not args or not isinstance(args[0], torch.Tensor) or args[0].ndim < 1:
-        return
-    learning = torch.is_grad_enabled()
-    if learning:
+    if _depth == 1 and torch.is_grad_enabled():
         _listen_to_gradients(module)
-    rows = args[0].detach().cpu().contiguous()
-    known = _known_samples()
-    found = [known.get(row.tobytes(), -1) for row in rows.reshape(len(rows), -1).numpy()]
-    kind, line = type(module).__name__, recorder.where()
-    recorder.fact("batch", samples=found, through=kind, grad=learning, where=line)
 
 
-def _forwarded(module, args, output):
+def _end_forward(module, args, kwargs, output):
     global _depth
     _depth = max(0, _depth - 1)
+    if _depth == 0:
+        _note_batch(module, tensors_in([*args, *kwargs.values()]))
+
+
+@recorder.guarded
+def _note_batch(module, inputs):
+    """What a model was called with. A loss is a module too, but has no parameters; the second of
+    two models gets what the first has made."""
+    global _trained
+    if not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
+        return
+    if next(module.parameters(), None) is None:
+        return
+    rows = inputs[0].detach().cpu().to(torch.float32).flatten(1)
+    known = _known_samples()
+    found = [known.get(row.tobytes(), -1) for row in rows.contiguous().numpy()]
+    learning, kind = torch.is_grad_enabled(), type(module).__name__
+    _trained += learning * len(found)
+    recorder.fact("batch", samples=found, through=kind, grad=learning, where=recorder.where())
 
 
 @functools.cache
@@ -83,6 +95,7 @@ def _known_samples():
     return {row.tobytes(): index for index, row in enumerate(features)}
 
 
+@recorder.guarded
 def _listen_to_gradients(module):
     """A hook on a leaf sees what this rank has computed: DDP averages later."""
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -99,16 +112,24 @@ def _add_gradient(p, gradient):
         _own[p] = gradient.detach().clone() if _own[p] is None else _own[p] + gradient.detach()
 
 
-def _backward(loss, *args, **kwargs):
-    value = float(loss.detach()) if loss.numel() == 1 else None
+@recorder.guarded
+def _backward(tensors, *args, **kwargs):
+    losses = tensors_in([tensors])
+    value = float(losses[0].detach()) if len(losses) == 1 and losses[0].numel() == 1 else None
     recorder.fact("backward", loss=value, where=recorder.where())
 
 
 def _before_step(optimizer, args, kwargs):
-    global _gradients
-    if _fault == {"rank": _rank(), "step": _steps + 1} and recorder.attempt() == 0:
+    due = _fault and recorder.attempt() == 0 and _trained >= _fault["samples"]
+    if due and _rank() == _fault["rank"]:
         recorder.fact("fault", step=_steps + 1)
         raise RuntimeError("a failure that the workshop has caused, to see what follows")
+    _note_before_step(optimizer)
+
+
+@recorder.guarded
+def _note_before_step(optimizer):
+    global _gradients
     if _steps == 0:
         recorder.fact("first", **_replica(optimizer))
     parameters = _parameters(optimizer)
@@ -121,6 +142,7 @@ def _before_step(optimizer, args, kwargs):
         _own[p] = None
 
 
+@recorder.guarded
 def _after_step(optimizer, args, kwargs):
     global _steps
     _steps += 1

@@ -1,0 +1,208 @@
+"""Nodes as namespaces: held by one process each, gone when that is gone."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STATE = Path("/run/distributed-pytorch-cluster")
+NETWORK = "10.77.0."
+# Waits for ever as process 1 of a node, and reaps what its processes leave to it.
+INIT = "trap : TERM INT; while :; do sleep 1000 & wait $!; done"
+
+
+class ClusterError(Exception):
+    """Something the user can mend. Shown as one line."""
+
+
+class Cluster:
+    """Up to 200 nodes, node1 onwards, at 10.77.0.11 onwards, on a switch of their own.
+
+    What it has made is noted in a file: whoever comes after a SIGKILL can take it `down`. Raises
+    ClusterError without root, or for a node that it does not have.
+    """
+
+    def __init__(self, size: int = 0, name: str = "default"):
+        self.name, self.size = name, size
+        self.place = STATE / name
+        self.holders: dict[str, int] = {}  # process 1 of each node, as its host sees it
+
+    def __enter__(self) -> "Cluster":
+        try:
+            return self.up()
+        except BaseException:
+            self.down()
+            raise
+
+    def __exit__(self, *_):
+        self.down()
+
+    def up(self) -> "Cluster":
+        """Start it, and first end an earlier one of the same name."""
+        if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+            raise ClusterError(
+                "nodes are namespaces of Linux, which need root: sudo env PATH=$PATH python -m "
+                "tools.cluster …; without it, python docs/labs/nodes.py plays two nodes on one host"
+            )
+        if not shutil.which("ip"):
+            raise ClusterError("no program ip here: install iproute2")
+        if not 1 <= self.size <= 200:
+            raise ClusterError(f"{self.size} nodes: ask for 1 to 200")
+        self.down()
+        self.place.mkdir(parents=True)
+        names = [f"node{number}" for number in range(1, self.size + 1)]
+        lines = [f"{self.address(name)} {name}\n" for name in names]
+        (self.place / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        self._hold("switch", "ip link add switch type bridge; ip link set switch up")
+        for name in names:
+            self._add(name)
+        return self
+
+    def _add(self, name):
+        folder = self.folder(name)
+        folder.mkdir()
+        hosts = self.place / f"hosts.{name}"  # its own: a test may break it
+        shutil.copy(self.place / "hosts", hosts)
+        self._hold(name, f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up")
+        node, switch, port = self.holders[name], self.holders["switch"], f"to-{name}"
+        _sh(f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}")
+        self._at("switch", f"ip link set {port} master switch; ip link set {port} up")
+        self._at(name, f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up")
+
+    def _hold(self, name, prepare):
+        """A process in namespaces of its own, after the commands in `prepare`."""
+        process = subprocess.Popen(
+            ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
+             "--mount-proc", "sh", "-ec", f"{prepare}; echo ready; exec >/dev/null 2>&1; {INIT}"],
+            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+        with process.stdout, process.stderr:
+            if not process.stdout.readline():
+                said = process.stderr.read().decode().strip()
+                raise ClusterError(f"cannot make {name}: {said or 'no reason given'}")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        self.holders[name] = int(children.split()[0])
+        self._note()
+
+    def _note(self):
+        known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
+        fresh = self.place / "state.new"
+        fresh.write_text(json.dumps(known))
+        os.replace(fresh, self.place / "state.json")
+
+    @classmethod
+    def open(cls, name: str = "default") -> "Cluster":
+        """The one that is up. Raises ClusterError if none is."""
+        cluster = cls(name=name)
+        cluster.holders = cluster._noted()
+        if "switch" not in cluster.holders:
+            raise ClusterError("no cluster is up: python -m tools.cluster up 3")
+        cluster.size = len(list(cluster.place.glob("hosts.*")))
+        return cluster
+
+    def _noted(self):
+        """What the file says and is still there: a number may belong to another process now."""
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads((self.place / "state.json").read_text())
+            return {name: pid for name, (pid, born) in known.items() if _born(pid) == born}
+        return {}
+
+    def down(self):
+        """End all nodes with all that runs on them, and delete their folders. Never fails twice."""
+        for pid in {**self._noted(), **self.holders}.values():
+            _kill(pid)
+        self.holders = {}
+        shutil.rmtree(self.place, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            STATE.rmdir()  # if no other cluster is up
+
+    @property
+    def nodes(self) -> list[str]:
+        return [name for name in self.holders if name != "switch"]
+
+    def address(self, name: str) -> str:
+        return f"{NETWORK}{10 + int(name.removeprefix('node'))}"
+
+    def folder(self, name: str) -> Path:
+        """Where a node's processes start: a disk that no other node sees."""
+        return self.place / name
+
+    def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
+        """Start a command on a node, in its folder. `options` are those of Popen."""
+        return subprocess.Popen(
+            [*self._enter(name), f"--wd={self.folder(name)}", "--", *words],
+            env={**os.environ, **(env or {}), "HOSTNAME": name}, **options,
+        )  # fmt: skip
+
+    def cut(self, name: str):
+        """Unplug a node: what it sends is lost, and nobody is told."""
+        self._known(name)
+        self._at("switch", f"ip link set to-{name} down")
+
+    def heal(self, name: str):
+        self._known(name)
+        self._at("switch", f"ip link set to-{name} up")
+
+    def kill(self, name: str):
+        """Pull a node's plug: all its processes die at once; its disk stays."""
+        _kill(self.holders.pop(self._known(name)))
+        self._note()
+
+    def replace(self, name: str):
+        """A new machine with the name and address of one that was killed, and an empty disk."""
+        if name in self.holders:
+            self.kill(name)
+        if not (self.place / f"hosts.{name}").exists():
+            raise ClusterError(self._none(name))
+        shutil.rmtree(self.folder(name))
+        self._add(name)
+
+    def _known(self, name):
+        if name not in self.nodes:
+            raise ClusterError(self._none(name))
+        return name
+
+    def _none(self, name):
+        return f"no node is called {name!r}; up are: {', '.join(self.nodes) or 'none'}"
+
+    def _enter(self, name):
+        if name != "switch":
+            self._known(name)
+        return ["nsenter", "-t", str(self.holders[name]), "--net", "--uts", "--mount", "--pid"]
+
+    def _at(self, name, command):
+        _run([*self._enter(name), "sh", "-ec", command])
+
+
+def _sh(command):
+    _run(["sh", "-ec", command])
+
+
+def _run(words):
+    ran = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if ran.returncode:
+        raise ClusterError(f"{ran.stderr.strip() or ran.returncode}: {' '.join(words)}")
+
+
+def _born(pid):
+    """When a process began, in ticks since the system did; None if there is none."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
+
+
+def _kill(pid, limit=10):
+    """End process 1 of a node and wait for it: the kernel ends all others of the node first."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + limit
+    while _born(pid) and time.monotonic() < end:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        time.sleep(0.005)
