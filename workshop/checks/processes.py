@@ -70,7 +70,7 @@ def joined(run):
             f"ranks {numbers}, in groups of {sorted(sizes)}, where {asked} processes were asked for"
         )
         return False, found + (f"; {told}" if told else "")
-    return True, f"ranks {numbers}, backend {members[0].first('joined')['backend']}"
+    return True, f"ranks {', '.join(map(str, numbers))}"
 
 
 @check("symptoms")

@@ -1,0 +1,17 @@
+#!/bin/sh
+# The launcher that torchrun has replaced, for clusters whose documents still name it:
+#
+#   NNODES=2 NODE_RANK=i NPROC=2 MASTER_ADDR=node1 sh launch/distributed_launch.sh multinode.py 50 10
+#
+# It sets the same variables. --use-env keeps it from adding a --local-rank that no script asked for.
+#
+#   2 nodes × 2 processes     LOCAL_RANK   RANK = NODE_RANK × NPROC + LOCAL_RANK
+#   NODE_RANK=0               0, 1         0, 1
+#   NODE_RANK=1               0, 1         2, 3
+set -eu
+: "${NNODES:?how many nodes, as NNODES=2}" "${NODE_RANK:?the number of this node, from 0}"
+: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec python -m torch.distributed.launch --use-env --nnodes="$NNODES" --node-rank="$NODE_RANK" \
+    --nproc_per_node="${NPROC:-1}" --master-addr="$MASTER_ADDR" \
+    --master-port="${MASTER_PORT:-29500}" "$@"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# The same command on several hosts, over ssh, in this folder on each; $NODE_RANK is its number there:
+#
+#   HOSTS="node1 node2" sh launch/ssh.sh sh launch/torchrun_c10d.sh multinode.py 50 10
+#
+# NNODES, ENDPOINT and MASTER_ADDR follow from HOSTS; NPROC, JOB and MAX_RESTARTS are passed on. RSH
+# names another program than ssh. Ends when all have ended, with the status of the first that failed;
+# ended by a signal, it ends all of them.
+set -eu
+: "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
+first=${HOSTS%% *}
+quoted=$(for word in "$@"; do printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\''/g")"; done)
+number=0 pids=
+trap 'kill $pids 2>/dev/null || :' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+for host in $HOSTS; do
+    # -tt: without a terminal, what runs there would not notice that the connection has gone.
+    ${RSH:-ssh -tt} "$host" "cd '$PWD' && NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
+        ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first NPROC=${NPROC:-1} JOB=${JOB:-job} \
+        MAX_RESTARTS=${MAX_RESTARTS:-3} exec $quoted" </dev/null &
+    pids="$pids $!" number=$((number + 1))
+done
+status=0
+for pid in $pids; do
+    wait "$pid" || { last=$?; [ $status != 0 ] || status=$last; }
+done
+exit $status

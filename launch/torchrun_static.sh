@@ -1,0 +1,12 @@
+#!/bin/sh
+# torchrun with numbered nodes, the first of which is the master. On node i, from 0 on:
+#
+#   NNODES=2 NODE_RANK=i NPROC=2 MASTER_ADDR=node1 sh launch/torchrun_static.sh multinode.py 50 10
+#
+# No restarts: with this rendezvous restarted gloo workers read the addresses of dead ones.
+set -eu
+: "${NNODES:?how many nodes, as NNODES=2}" "${NODE_RANK:?the number of this node, from 0}"
+: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec torchrun --nnodes="$NNODES" --node-rank="$NODE_RANK" --nproc_per_node="${NPROC:-1}" \
+    --master-addr="$MASTER_ADDR" --master-port="${MASTER_PORT:-29500}" "$@"
