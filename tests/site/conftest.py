@@ -51,16 +51,16 @@ def window(browser, host):
     with contextlib.ExitStack() as stack:
         trouble = []
 
-        def open_window(name, width=1440, theme="light"):
+        def open_window(name, width=1440):
             context = browser.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=theme, base_url=host,
+                viewport={"width": width, "height": 900}, color_scheme="light", base_url=host,
                 permissions=["clipboard-read", "clipboard-write"],
             )  # fmt: skip
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE)
             page = context.new_page()
             watch(page, host, trouble)
-            page.goto(name, wait_until="networkidle")
+            page.goto(name)
             return page
 
         yield open_window

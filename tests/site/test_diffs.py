@@ -65,7 +65,7 @@ def test_side_by_side_is_remembered_on_the_next_page(window):
     assert removed == added
     page.get_by_role("button", name="side by side").first.click()
     for name in with_both:
-        page.goto(name, wait_until="networkidle")
+        page.goto(name)
         removed, added = columns(page)
         assert added > removed + 400
         check_width(page)
