@@ -71,6 +71,11 @@ class Worker:
         return next(iter(self.all(*kinds)), None)
 
     @property
+    def begin(self) -> dict:
+        """The fingerprints before its first step: `parameters` and `state`, None if not known."""
+        return self.first("first") or {"parameters": None, "state": None}
+
+    @property
     def epochs(self) -> list[list[Step]]:
         """The steps of each epoch in which it has made one."""
         return [steps for steps in self.begun if steps]

@@ -16,7 +16,7 @@ from tests.workshop.scripts import right
 from workshop import facts
 from workshop.checks import OF
 from workshop.facts import Run
-from workshop.judge import judge
+from workshop.judge import check, judge
 from workshop.observe import PROBE, Act, Start, observe
 
 
@@ -142,3 +142,24 @@ def test_the_facts_are_json_lines(tmp_path):
     for line in (tmp_path / "facts.jsonl").read_text().splitlines():
         fact = json.loads(line)
         assert {"kind", "t", "pid"} <= fact.keys()
+
+
+@pytest.mark.parametrize("lesson", OF)
+def test_odd_facts_are_no_error(lesson):
+    """Without any one kind of fact, and broken off anywhere, a check says that it cannot tell."""
+    facts = right(lesson).facts
+    kinds = {fact["kind"] for fact in facts} - {"act"}
+    odd = [[fact for fact in facts if fact["kind"] != kind] for kind in kinds]
+    odd += [facts[:length] for length in range(1, len(facts), len(facts) // 40)]
+    for some in odd:
+        for finding in judge(Run(some), OF[lesson]):
+            assert "has failed itself" not in finding.evidence, finding
+
+
+def test_a_check_that_fails_itself_says_so():
+    def broken(run):
+        """It holds."""
+        return 1 / 0
+
+    (finding,) = judge(Run([]), [check("index")(broken)])
+    assert finding.ok is None and "ZeroDivisionError" in finding.evidence

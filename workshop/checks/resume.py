@@ -22,7 +22,7 @@ def _judge(run):
     again, newest = found
     done, total = count(newest["content"]), run.all("act")[-1]["asked"]["total_epochs"]
     for worker in again.trained:
-        if worker.first("first")["parameters"] not in prints(newest["content"]):
+        if worker.begin["parameters"] not in prints(newest["content"]):
             which = worker.started_after
             began = f"with those of epoch {which}" if which else "with those of a new model"
             return False, (
@@ -103,7 +103,7 @@ def with_the_optimizer(run):
         return None
     again, newest = found
     for worker in again.trained:
-        first = worker.first("first")
+        first = worker.begin
         found = prints(newest["content"])
         stateless = all(not step.fact["state"] for step in worker.steps)
         if first["parameters"] in found and first["state"] not in found and not stateless:

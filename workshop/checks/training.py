@@ -16,8 +16,8 @@ def same_start(run):
     for attempt in run.attempts:
         if len(attempt.trained) < 2:
             continue
-        begins = [worker.first("first")["parameters"] for worker in attempt.trained]
-        if len(set(begins)) > 1:
+        begins = [worker.begin["parameters"] for worker in attempt.trained]
+        if len(set(begins)) > 1 and None not in begins:
             at = next(i for i, print_ in enumerate(begins) if print_ != begins[0])
             first, other = attempt.trained[0], attempt.trained[at]
             again = " after the restart" if attempt.number else ""
