@@ -87,7 +87,8 @@ def test_nothing_is_left_whatever_ends_the_tool(cluster, sign):
     cluster(1)  # skips without root
     name = f"test-left-{os.getpid()}"
     code = (
-        "import sys, time; from tools.cluster import Cluster\n"
+        "import signal, time; from tools.cluster import Cluster\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's & has it ignored
         f"with Cluster(2, {name!r}) as c:\n"
         "    c.run('node1', ['sleep', '1000']); print('up', flush=True); time.sleep(1000)"
     )
