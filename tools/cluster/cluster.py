@@ -31,6 +31,7 @@ class Cluster:
         self.name, self.size = name, size
         self.place = STATE / name
         self.holders: dict[str, int] = {}  # process 1 of each node, as its host sees it
+        self._parents: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Cluster":
         try:
@@ -86,6 +87,7 @@ class Cluster:
             if not process.stdout.readline():
                 said = process.stderr.read().decode().strip()
                 raise ClusterError(f"cannot make {name}: {said or 'no reason given'}")
+        self._parents.append(process)  # ends with its child, and is to be reaped then
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         self.holders[name] = int(children.split()[0])
         self._note()
@@ -118,6 +120,9 @@ class Cluster:
         for pid in {**self._noted(), **self.holders}.values():
             _kill(pid)
         self.holders = {}
+        for parent in self._parents:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                parent.wait(10)
         shutil.rmtree(self.place, ignore_errors=True)
         with contextlib.suppress(OSError):
             STATE.rmdir()  # if no other cluster is up
@@ -203,6 +208,4 @@ def _kill(pid, limit=10):
         os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + limit
     while _born(pid) and time.monotonic() < end:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
         time.sleep(0.005)
