@@ -8,7 +8,6 @@ from workshop.exercises import WHOLE, exercises, undone
 from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
-
 EVIDENCE = {  # where the name of the check does not say enough
     "multigpu/distribute-the-data": "both saw samples 0, 1, 2 …: 2,048 of 2,048",
     "multigpu/one-loss-of-two": "which is that of rank 0 alone",

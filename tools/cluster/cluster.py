@@ -157,6 +157,8 @@ class Cluster:
     def kill(self, name: str):
         """Pull a node's plug: all its processes die at once; its disk stays."""
         _kill(self.holders.pop(self._known(name)))
+        # The kernel removes the cable some time later: by then a new node may have one.
+        self._at("switch", f"ip link del to-{name} 2>/dev/null || :")
         self._note()
 
     def replace(self, name: str):
