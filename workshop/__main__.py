@@ -23,7 +23,7 @@ from pathlib import Path
 from tools.series import SeriesError
 
 from . import room, scenarios, show
-from .exercises import Exercise, exercises, neighbours
+from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder, Mistake
 from .judge import first_failure, judge, passed
 from .observe import LIMIT, observe
@@ -32,7 +32,11 @@ from .show import say, wrapped
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if all is well, 1 if a check found something, 2 for a mistake in the command."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if "run" not in options:
+        parser.print_help()
+        return 2
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
     for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing running
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
@@ -58,7 +62,7 @@ def _parser():
         "--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT),
         help=f"your folder; default: WORKSHOP_DIR of the environment, or {DEFAULT}",
     )  # fmt: skip
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     def add(name, run, exercise=True):
         sub = commands.add_parser(name)
@@ -150,7 +154,7 @@ def _check(folder, options) -> int:
         folder.log(exercise, "check", failed=None)
     if not options.again and not folder.solved(exercise):
         folder.log(exercise, "solved")
-    following = next(neighbours(exercise), None)
+    following = folder.next()
     todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
     say(f"\nRight. {todo}", "green")
     return 0
@@ -180,7 +184,8 @@ def _hint(folder, options):
     name = (failed or [exercise.check])[-1]  # what is wrong now, if that is known
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
     hints = [f"{check.sentence} {check.hint}", exercise.second_hint, exercise.third_hint]
-    level = min(len(folder.of(exercise, "hint")) + 1, len(hints))
+    said = bool(failed)  # with the first hint, by the check
+    level = min(len(folder.of(exercise, "hint")) + 1 + said, len(hints))
     folder.log(exercise, "hint", level=level)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
     say(wrapped(hints[level - 1].strip()))

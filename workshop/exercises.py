@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -164,10 +163,3 @@ def _elided(text: str) -> str:
         return code
     code = re.sub(r"(?<=\w)\((?!\)).*", "(…", code)
     return re.sub(r"(?<= = )[^…]*$", "…", code)
-
-
-def neighbours(exercise: Exercise) -> Iterator[Exercise]:
-    """The exercises after this one."""
-    names = list(exercises())
-    for name in names[names.index(exercise.name) + 1 :]:
-        yield exercises()[name]

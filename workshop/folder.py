@@ -61,9 +61,14 @@ class Folder:
         raise Mistake("no exercise has been started: python -m workshop start")
 
     def next(self) -> Exercise | None:
-        """The first that is not solved."""
-        solved = {e["exercise"] for e in self.events() if e["event"] == "solved"}
-        return next((one for name, one in exercises().items() if name not in solved), None)
+        """The first after the one begun last that is not solved, or the first of all."""
+        events, names = self.events(), list(exercises())
+        solved = {event["exercise"] for event in events if event["event"] == "solved"}
+        last = [event["exercise"] for event in events if event["exercise"] in names][-1:]
+        place = names.index(last[0]) if last else 0
+        return next(
+            (exercises()[n] for n in names[place:] + names[:place] if n not in solved), None
+        )
 
     def place(self, exercise: Exercise) -> Path:
         return self.path / exercise.name

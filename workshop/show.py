@@ -69,8 +69,6 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         return
     first = first_failure(findings)
     others = [f for f in findings if f.ok is False and f is not first]
-    true = sum(finding.ok is True for finding in findings)
-    say(f"  ✓ true: {true} of {len(findings)} checks", "green" if true else "")
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
@@ -90,9 +88,22 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
 def printed(run: Run, most: int = 12):
     """The end of what the script printed."""
     for output in run.all("output")[-2:]:
-        lines = output["text"].splitlines()
+        lines = _theirs(output["text"].splitlines())
         if lines:
             node = f" on {output['node']}" if output.get("node") else ""
             say(f"\n  The last lines that it printed{node}:", "dim")
             for line in lines[-most:]:
                 say(f"    {line[:160]}", "dim")
+
+
+def _theirs(lines):
+    """Without the probe's frames of a traceback: a line that names the file, and its code."""
+    kept, inside = [], False
+    for line in lines:
+        if line.lstrip().startswith('File "'):
+            inside = "/workshop/probe/" in line
+        elif not line.startswith("    "):
+            inside = False
+        if not inside:
+            kept.append(line)
+    return kept

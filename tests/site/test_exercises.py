@@ -60,5 +60,5 @@ def test_a_start_fails_and_a_solution_passes_in_cells(repository, monkeypatch):
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
     client.execute(cwd=str(repository), resources={"metadata": {"path": str(repository)}})
     seen = ["".join(out.get("text", "") for out in cell.outputs) for cell in notebook.cells]
-    assert "Seen: 1 of 2 processes" in seen[2] and "hint 1 of 3" in seen[3]
+    assert "Seen: 1 of 2 processes" in seen[2] and "hint 2 of 3" in seen[3]
     assert "Right. next:" in seen[5] and "\x1b" not in "".join(seen)

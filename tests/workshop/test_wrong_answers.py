@@ -98,7 +98,7 @@ def test_a_checkpoint_that_only_rank_0_loads():
         "multinode", ("        if self.epochs_run > 0:\n",
                       "        if self.epochs_run > 0 and self.rank == 0:\n"),
     )  # fmt: skip
-    assert name == "from-the-newest" and "rank 1 began with those of a new model" in evidence
+    assert name == "from-the-newest" and "rank 1 began with the weights of a new model" in evidence
 
 
 def test_two_writers_on_a_node():

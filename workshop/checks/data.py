@@ -54,7 +54,7 @@ def shared(run):
             missed = sorted(set(range(SAMPLES)) - set(times))
             return False, (
                 f"in epoch {epoch}, no rank saw samples {shown(missed)}: {len(missed):,} of "
-                f"{SAMPLES:,} were left out"
+                f"{SAMPLES:,} were left out, by a sampler, a `continue`, a `break` or drop_last"
             )
     return (True, f"{SAMPLES:,} samples in each of {epochs} epochs") if epochs else None
 

@@ -140,14 +140,13 @@ def last_epoch_saved(run):
     The number of epochs need not be a multiple of save_every: the last one counts, whatever its
     number.
     """
-    act = run.all("act")[-1]
-    saves = [fact for _, _, fact in _saves(run)]
+    total = run.all("act")[-1]["asked"]["total_epochs"]
+    saves = list(_saves(run))
     if not saves or run.crash or run.first("hung", "late"):
         return None if saves else _no_saves(run)
-    steps = [step.fact for worker in run.attempts[-1].trained for step in worker.steps]
-    newest = max(saves, key=lambda fact: fact["t"])
-    total = act["asked"]["total_epochs"]
-    if steps and steps[-1]["parameters"] not in prints(newest["content"]):
+    _, worker, newest = max(saves, key=lambda save: save[2]["t"])
+    last = worker.steps[-1].fact if worker.steps else worker.begin
+    if last["parameters"] not in prints(newest["content"]):
         saved = count(newest["content"])
         return False, f"{total} epochs were run, and the last checkpoint is of epoch {saved}"
     return True, f"saved after epoch {total}"

@@ -2,7 +2,7 @@
 
 from ..facts import first_difference
 from ..judge import check
-from .words import ending, wait, waiting
+from .words import ending, ranks, wait, waiting
 
 
 @check("index")
@@ -160,12 +160,15 @@ def left_the_group(run):
     if not workers or run.crash or run.first("hung", "late"):
         return None
     saved = max((fact["t"] for fact in run.all("renamed", "saved")), default=0)
+    if stay := [worker for worker in workers if not worker.first("left")]:
+        return False, f"{ranks(stay)} never call{'s' * (len(stay) == 1)} destroy_process_group"
     for worker in workers:
-        if not worker.first("left"):
-            return False, f"{worker.name} never calls destroy_process_group"
         early = saved - worker.first("left")["t"]
         if early > 0:
-            return False, f"{worker.name} left {early:.2f} s before the last file was written"
+            return (
+                False,
+                f"{worker.name} left {early * 1e3:.1f} ms before the last file was written",
+            )
     return True, f"all {len(workers)} ranks, after the last file"
 
 

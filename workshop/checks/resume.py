@@ -24,7 +24,7 @@ def _judge(run):
     for worker in again.trained:
         if worker.begin["parameters"] not in prints(newest["content"]):
             which = worker.started_after
-            began = f"with those of epoch {which}" if which else "with those of a new model"
+            began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
                 f"epoch {done} was saved; after the restart {worker.name} began {began}, "
                 f"to run {len(worker.epochs)} epochs"
