@@ -27,8 +27,9 @@ extensions = [
     "docs._ext.strip",
     "docs._ext.table",
     "docs._ext.plain",
-    "docs._ext.exercises",
 ]
+if (ROOT / "workshop").is_dir():
+    extensions.append("docs._ext.exercises")
 exclude_patterns = ["_build", "pages", "labs", "theory", "symptoms"]
 nitpicky = True
 default_role = "code"

@@ -57,8 +57,10 @@ def test_a_start_fails_and_a_solution_passes_in_cells(repository, monkeypatch):
     notebook.cells += [mended, notebook.cells[2].copy()]
     for number, cell in enumerate(notebook.cells):
         cell["id"] = str(number)
-    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
-    client.execute(cwd=str(repository), resources={"metadata": {"path": str(repository)}})
+    where = {"metadata": {"path": str(repository)}}
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute(
+        cwd=str(repository)
+    )
     seen = ["".join(out.get("text", "") for out in cell.outputs) for cell in notebook.cells]
     assert "Seen: 1 of 2 processes" in seen[2] and "hint 2 of 3" in seen[3]
     assert "Right. next:" in seen[5] and "\x1b" not in "".join(seen)
