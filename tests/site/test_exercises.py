@@ -51,10 +51,10 @@ def test_a_start_fails_and_a_solution_passes_in_cells(repository, monkeypatch):
     first = next(
         i for i, cell in enumerate(notebook.cells) if f"start {exercise.name}" in cell.source
     )
-    notebook.cells = notebook.cells[first : first + 4]
-    mended = notebook.cells[1].copy()
+    imports, cells = notebook.cells[1], notebook.cells[first : first + 4]
+    mended = cells[1].copy()
     mended.source = f"{mended.source.partition(chr(10))[0]}\n{exercise.solution}"
-    notebook.cells += [mended, notebook.cells[2].copy()]
+    notebook.cells = [imports, *cells, mended, cells[2].copy()]
     for number, cell in enumerate(notebook.cells):
         cell["id"] = str(number)
     where = {"metadata": {"path": str(repository)}}
@@ -62,5 +62,5 @@ def test_a_start_fails_and_a_solution_passes_in_cells(repository, monkeypatch):
         cwd=str(repository)
     )
     seen = ["".join(out.get("text", "") for out in cell.outputs) for cell in notebook.cells]
-    assert "Seen: 1 of 2 processes" in seen[2] and "hint 2 of 3" in seen[3]
-    assert "Right. next:" in seen[5] and "\x1b" not in "".join(seen)
+    assert "Seen: 1 of 2 processes" in seen[3] and "hint 2 of 3" in seen[4]
+    assert "Right. next:" in seen[6] and "\x1b" not in "".join(seen)
