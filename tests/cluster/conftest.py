@@ -20,8 +20,8 @@ def cluster():
     made = []
 
     def make(size):
-        made.append(Cluster(size, f"test-{uuid.uuid4().hex[:8]}").up())
-        return made[-1]
+        made.append(Cluster(size, f"test-{uuid.uuid4().hex[:8]}"))
+        return made[-1].up()
 
     yield make
     for one in made:
