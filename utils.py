@@ -98,9 +98,14 @@ def show_mistakes():
 
 
 def check_start(manual, checkpoint_path):
-    """Refuse a launcher that is not the one of `manual`, and a path that cannot be written."""
+    """Refuse a launcher that is not the one of `manual`, and a path that cannot be written.
+
+    From then on a worker of torchrun ends when torchrun does, however that ended.
+    """
     _check_folder(checkpoint_path)
     _check_launcher(manual)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
 def _check_launcher(manual):
@@ -113,8 +118,6 @@ def _check_launcher(manual):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise Mistake(f"no {name} in the environment, start it with torchrun: {command}")
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     _check_gpus(processes, "--nproc_per_node")
     if os.environ["RANK"] == os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
@@ -122,8 +125,11 @@ def _check_launcher(manual):
 
 
 def _end_with(agent):
-    """End this process when torchrun has: killed, it leaves its workers training as orphans, and a
-    job that is started again would train beside them and write the same checkpoint."""
+    """End this process when its parent has.
+
+    A torchrun that is killed leaves its workers training as orphans: a job that is started again
+    would train beside them, and write the same checkpoint.
+    """
     while os.getppid() == agent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)  # a save in progress leaves the old checkpoint whole

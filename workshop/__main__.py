@@ -42,15 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     try:
         return options.run(Folder(Path(options.dir)), options) or 0
-    except (Mistake, SeriesError, PermissionError, IsADirectoryError) as error:
-        print(f"workshop: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print()
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (Mistake, SeriesError, OSError) as error:  # OSError: a full disk, a file not to be read
+        print(f"workshop: {error}", file=sys.stderr)
+        return 2
 
 
 def _parser():

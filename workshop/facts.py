@@ -183,7 +183,7 @@ class Run:
 
     @cached_property
     def asked(self) -> dict:
-        """What it was asked for: processes, total_epochs (by attempt), save_every, nodes."""
+        """What its first act was asked for: processes, total_epochs, save_every, nodes."""
         return self.first("act")["asked"]
 
     @cached_property

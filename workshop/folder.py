@@ -1,9 +1,11 @@
 """A learner's folder: the scripts that they write, and a log of what they have done.
 
-my-workshop/progress.jsonl                  one line an event, only ever appended to
-my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
-my-workshop/multigpu/save-once/utils.py
-my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
+    my-workshop/progress.jsonl                  one line an event, only ever appended to
+    my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
+    my-workshop/multigpu/save-once/utils.py
+    my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
+
+Nothing else is written there.
 """
 
 import contextlib
