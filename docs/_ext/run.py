@@ -12,7 +12,8 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :expect:   a regular expression that the output must contain; required
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
-    :lines:    how many of the shell lines to show, if the others are for the page's code only
+    :lines:    the first and the last of the shell lines to show, counted from 1; by default all. Blocks
+               of the same lines share one run, and each can show a part of it
     :alone:    run it when nothing else runs, since it measures
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
@@ -71,7 +72,7 @@ class Run(SphinxDirective):
         "expect": pattern,
         "status": int,
         "show": two_numbers,
-        "lines": int,
+        "lines": two_numbers,
         "alone": directives.flag,
         "timeout": float,
     }
@@ -94,7 +95,8 @@ class Run(SphinxDirective):
             raise self.error(problem)
         block = nodes.literal_block(language="console", classes=["run"])
         block["ran"] = True
-        ran = ran[: self.options.get("lines")]
+        first, last = self.options.get("lines", (1, len(ran)))
+        ran = ran[first - 1 : last]
         block += nodes.Text("\n".join(self.shown(one) for one in ran))
         times = " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1)
         status = "run when this page was built"

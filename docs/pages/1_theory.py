@@ -147,7 +147,7 @@ What is DDP
 #
 # .. run::
 #    :expect: All four leave the same gradients
-#    :lines: 1
+#    :lines: 1 1
 #    :alone:
 #
 #    python docs/theory/timeline.py --json events.jsonl

@@ -18,8 +18,13 @@ Fault tolerance
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
 #    :show: 4 2
+#    :lines: 1 1
 #
 #    {multigpu_torchrun}
+#    mv multigpu_torchrun.pt undisturbed.pt
+#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
+#    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # Everything before the name of the script is for ``torchrun``, and nothing of it is decoration:
 #
@@ -52,29 +57,33 @@ Fault tolerance
 # .. run::
 #    :expect: Resuming after epoch 20
 #    :show: 26 6
+#    :lines: 2 4
 #
+#    {multigpu_torchrun}
+#    mv multigpu_torchrun.pt undisturbed.pt
 #    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
-#    mv multigpu_torchrun.pt killed.pt
-#    {multigpu_torchrun} | tail -n 1
-#    python docs/labs/same.py killed.pt multigpu_torchrun.pt
+#    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
+#    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# The last two commands train once more, undisturbed, and compare the two checkpoints: weights,
-# momentum and count of epochs are equal to the last bit. That is more than "it goes on": a run that
-# lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
+# The last command compares the two checkpoints, that of the run above, which nobody disturbed, and
+# this one: weights, momentum and count of epochs are equal to the last bit. That is more than "it goes
+# on": a run that lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
 
 # %%
 import re
 
 import lab
 
-KILL = (
-    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 "
+COMMAND = (
+    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
     "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10"
 )
-COMMAND = KILL.replace("python docs/labs/kill.py 12,27 ", "")
 log = lab.run(
-    KILL, "mv multigpu_torchrun.pt killed.pt", COMMAND + " | tail -n 1",
-    "python docs/labs/same.py killed.pt multigpu_torchrun.pt",
+    COMMAND,
+    "mv multigpu_torchrun.pt undisturbed.pt",
+    COMMAND.replace("torchrun", "python docs/labs/kill.py 12,27 torchrun", 1),
+    "python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt",
+    "torchrun --standalone multigpu_torchrun.py 50 10",
 )
 ran = [(float(t), int(e)) for t, e in re.findall(r"^ *([\d.]+) s \| Epoch +(\d+) \| loss", log, re.M)]
 kills = [float(t) for t in re.findall(r"^ *([\d.]+) s \| --- kill", log, re.M)]
@@ -212,14 +221,18 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # **The job ends at the first death.** ``torchrun`` restarts nothing unless ``--max-restarts`` says
 # so. What it prints then is on the page of :doc:`symptoms`, under *Signal 9*.
 #
-# **It trains nothing and ends with success.** The checkpoint has run as many epochs already:
+# **It trains nothing and ends with success.** The checkpoint has run as many epochs already. This is
+# the command once more, after the run above:
 #
 # .. run::
-#    :expect: has run 5 epochs already and 5 were asked for
-#    :show: 0 2
+#    :expect: has run 50 epochs already and 50 were asked for
+#    :lines: 5 5
 #
-#    python single_gpu.py 5 5 --checkpoint_path multigpu_torchrun.pt | tail -n 1
-#    torchrun --standalone multigpu_torchrun.py 5 5 | tail -n 1
+#    {multigpu_torchrun}
+#    mv multigpu_torchrun.pt undisturbed.pt
+#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
+#    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
 # leaves half a checkpoint behind. ``utils.save_checkpoint`` writes beside it and renames, so that

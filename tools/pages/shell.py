@@ -177,7 +177,9 @@ def _environment(temporary):
     """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
     inherited = {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return inherited | {"PATH": path, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
+    quick = str(Path(__file__).with_name("quick"))
+    ours = {"PATH": path, "PYTHONPATH": quick, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
+    return inherited | ours
 
 
 def _kill(mark):
