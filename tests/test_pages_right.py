@@ -123,14 +123,17 @@ def test_as_text_it_has_the_diff_and_the_output(site):
     assert "exit status 3" in site.built("text/pages/fails.txt")
 
 
-def test_a_long_command_is_continued_and_lines_for_the_code_are_not_shown(site):
+def test_a_long_command_is_continued_and_each_block_shows_its_lines_of_one_run(site):
     pieces = "'with a quoted   piece of its own'"
     line = f"echo {pieces} {' '.join(['and-another-word'] * 6)} end"
-    run = run_of(line, "echo kept for the code", expect="kept for", lines=1)
-    site.write("docs/pages/long.rst", f"Long\n====\n\nProse.\n{run}")
+    lines = line, "date +%N", "echo kept for the code"
+    runs = [run_of(*lines, expect="kept for", lines=shown) for shown in ("1 2", "2 2")]
+    site.write("docs/pages/long.rst", f"Long\n====\n\nProse.\n{runs[0]}\n{runs[1]}")
     built(site)
     shown = words(site.built("html/pages/long.html"))
-    assert "kept for the code" not in shown
+    assert "kept for the code" not in shown and shown.count(pieces) == 1
+    moments = re.findall(r"\$ date \+%N\s+(\d+)", shown)
+    assert len(moments) == 2 and len(set(moments)) == 1
     commands = re.search(r"(?m)^\$ ((?:.*\\\n)*.*)", shown)[1]
     assert pieces in commands and commands.count("\n") == 1
     assert re.sub(r" \\\n +", " ", commands) == line
