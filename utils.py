@@ -24,6 +24,7 @@ import torch.multiprocessing as mp
 from torch.utils.data import Dataset
 
 NUM_SAMPLES = 2048
+_global_batch = ""  # in words, once the command line has been read
 
 
 class MyTrainDataset(Dataset):
@@ -87,6 +88,8 @@ def parse_args(manual):
     check_start(manual, args.checkpoint_path)
     world_size = int(os.environ.get("WORLD_SIZE", 1)) if "torchrun" in manual else 1
     _check_share(args.batch_size, world_size)
+    global _global_batch
+    _global_batch = f"{args.batch_size * world_size} samples a step"
     return args
 
 
@@ -236,7 +239,8 @@ def report_resume(done, total, path, unit="epoch"):
             "for more, or start afresh with another --checkpoint_path"
         )
     elif done > 0:
-        _print(f"Resuming after {unit} {done}")
+        # Of all processes: where a node is missing now, fewer than before.
+        _print(f"Resuming after {unit} {done}" + (_global_batch and f", {_global_batch}"))
 
 
 def _print(line):

@@ -25,6 +25,7 @@ extensions = [
     "docs._ext.run",
     "docs._ext.cells",
     "docs._ext.strip",
+    "docs._ext.recipe",
     "docs._ext.table",
     "docs._ext.plain",
 ]

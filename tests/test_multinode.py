@@ -58,7 +58,7 @@ def test_all_resume_from_the_newest(on_rank_0, elsewhere, checkpoints, tmp_path)
             shutil.copy(checkpoints[held], folder / NAME)
     found = nodes.start(folders, 12, 4, ranks=(0, 1))
     assert nodes.finish(found) == [0, 0]
-    assert "Resuming after epoch 8" in found[0].lines
+    assert "Resuming after epoch 8, 64 samples a step" in found[0].lines
     assert epochs(found[0].lines) == [9, 10, 11, 12]
     for folder in folders:
         assert same(checkpoints[12], folder / NAME)

@@ -12,8 +12,8 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :expect:   a regular expression that the output must contain; required
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
-    :lines:    the first and the last of the shell lines to show, counted from 1; by default all. Blocks
-               of the same lines share one run, and each can show a part of it
+    :lines:    the first and the last of the shell lines to show, counted from 1; by default all.
+               Blocks of the same lines share one run, and each can show a part of it
     :alone:    run it when nothing else runs, since it measures
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 

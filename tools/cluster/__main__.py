@@ -1,6 +1,7 @@
 """python -m tools.cluster: a cluster in a box, for trying launchers and faults. Needs root.
 
 up 3               start three nodes: node1, node2, node3
+up 3 --with slurm  and Slurm on them, or gridengine: node1 has sbatch, srun, or qsub
 run node1 CMD...   run a command on a node, in its folder; `all` runs it on every node at once
 cut node2          unplug its network; heal node2 plugs it in again
 kill node2         all its processes die at once; replace node2 puts a new machine there
@@ -13,7 +14,10 @@ import subprocess
 import sys
 import threading
 
+from . import gridengine, slurm
 from .cluster import Cluster, ClusterError
+
+SCHEDULERS = {"slurm": slurm, "gridengine": gridengine}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +45,9 @@ def _parser():
         sub.set_defaults(run=run)
         return sub
 
-    add("up", _up).add_argument("size", type=int)
+    sub = add("up", _up)
+    sub.add_argument("size", type=int)
+    sub.add_argument("--with", dest="scheduler", choices=SCHEDULERS)
     sub = add("run", _run)
     sub.add_argument("node")
     sub.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD")
@@ -56,6 +62,8 @@ def _up(options):
     cluster = Cluster(options.size, options.name)
     try:
         cluster.up()
+        if options.scheduler:
+            SCHEDULERS[options.scheduler].start(cluster)
     except BaseException:
         cluster.down()
         raise

@@ -64,6 +64,14 @@ class Cluster:
             self._add(name)
         return self
 
+    def needs(self, programs: dict[str, str]):
+        """Raises ClusterError if a program is missing: `programs` names the package of each."""
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+        missing = {name for name in programs if not shutil.which(name, path=path)}
+        if missing:
+            packages = " ".join(sorted({programs[name] for name in missing}))
+            raise ClusterError(f"no {', '.join(sorted(missing))} here: apt install {packages}")
+
     def _add(self, name):
         folder = self.folder(name)
         folder.mkdir()
@@ -93,6 +101,13 @@ class Cluster:
         self._note()
 
     def _note(self):
+        lines = [
+            f'{name}) shift; exec {" ".join(self._enter(name))} '
+            f'--wd={self.folder(name)} -- sh -c "$*";;\n'
+            for name in self.nodes
+        ]
+        self.rsh.write_text(f'#!/bin/sh\ncase "$1" in\n{"".join(lines)}esac\nexit 255\n')
+        self.rsh.chmod(0o755)
         known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
         fresh = self.place / "state.new"
         fresh.write_text(json.dumps(known))
@@ -128,6 +143,11 @@ class Cluster:
             STATE.rmdir()  # if no other cluster is up
 
     @property
+    def rsh(self) -> Path:
+        """A program like ssh, for launchers that want one: `rsh node2 COMMAND`."""
+        return self.place / "rsh"
+
+    @property
     def nodes(self) -> list[str]:
         return [name for name in self.holders if name != "switch"]
 
@@ -140,10 +160,57 @@ class Cluster:
 
     def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
         """Start a command on a node, in its folder. `options` are those of Popen."""
+        own = {**self.services["environment"], **(env or {}), "HOSTNAME": name}
         return subprocess.Popen(
             [*self._enter(name), f"--wd={self.folder(name)}", "--", *words],
-            env={**os.environ, **(env or {}), "HOSTNAME": name}, **options,
+            env={**os.environ, **own}, **options,
         )  # fmt: skip
+
+    def output(self, name: str, words: list[str]) -> str:
+        """What a command on a node prints, its errors included; "" if that takes a minute."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with self.run(name, words, **pipes) as process:
+            try:
+                return process.communicate(timeout=60)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return ""
+
+    @property
+    def services(self) -> dict:
+        """Of the schedulers: the `environment` that their commands need, and their `daemons`."""
+        with contextlib.suppress(OSError):
+            return json.loads((self.place / "services.json").read_text())
+        return {"environment": {}, "daemons": []}
+
+    def serve(self, environment: dict[str, str], daemons: list[tuple[str, list[str]]] = ()):
+        """Start programs that stay, each on a node or on the "switch", which outlives all nodes.
+
+        A node that is replaced starts its own again. What they print is in `place`/NODE.log.
+        """
+        known = self.services
+        known["environment"].update(environment)
+        known["daemons"] += daemons
+        (self.place / "services.json").write_text(json.dumps(known))
+        for name, words in daemons:
+            self._serve(name, words)
+
+    def _serve(self, name, words):
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+        environment = {**os.environ, **self.services["environment"], "PATH": path}
+        with open(self.place / f"{name}.log", "a") as log:
+            self._parents.append(subprocess.Popen(
+                [*self._enter(name), "--", *words], env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            ))  # fmt: skip
+
+    def until(self, condition, complaint: str, limit: float = 30):
+        """Wait for what a scheduler does. Raises ClusterError after `limit` seconds."""
+        end = time.monotonic() + limit
+        while not condition():
+            if time.monotonic() > end:
+                raise ClusterError(f"{complaint}: see {self.place}/*.log")
+            time.sleep(0.05)
 
     def cut(self, name: str):
         """Unplug a node: what it sends is lost, and nobody is told."""
@@ -169,6 +236,9 @@ class Cluster:
             raise ClusterError(self._none(name))
         shutil.rmtree(self.folder(name))
         self._add(name)
+        for at, words in self.services["daemons"]:
+            if at == name:
+                self._serve(at, words)
 
     def _known(self, name):
         if name not in self.nodes:

@@ -18,7 +18,7 @@ sys.path[:] = [path for path in sys.path if path != _folder]  # as if it had nev
 if _theirs := importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path):
     _run("sitecustomize", _theirs)  # the one that this one hides
 if "WORKSHOP_FACTS" in os.environ:
-    gc.set_threshold(1_000_000)  # a sixth of the time of `import torch` is spent on looking for garbage
+    gc.set_threshold(1_000_000)  # a sixth of `import torch` is looking for garbage
     _file = os.path.join(_folder, "recorder.py")
     _name = "_workshop_recorder"
     _run(_name, importlib.util.spec_from_file_location(_name, _file)).start()

@@ -1,7 +1,7 @@
 """What every Python started by a page runs first.
 
-A sixth of the time that `import torch` takes, half a second, is Python's garbage collector looking
-through the new modules for garbage. A site starts 130 processes, and their output is the same without.
+Half a second of `import torch`, a sixth, is Python looking for garbage among the
+new modules. A site starts 130 processes, and they print the same without it.
 """
 
 import gc

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Slurm in two files, as many sites document it: this one is the batch script, and slurm_node.sh is
+# what srun starts on each node. In the folder that has launch/ and the script:
+#
+#   sbatch --nodes=2 launch/slurm_batch.sh multinode.py 50 10
+#
+#SBATCH --job-name=ddp
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=2
+set -eu
+# Worked out here, once: in the second file it would be worked out on every node.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))" NNODES="$SLURM_JOB_NUM_NODES"
+export NPROC="${NPROC:-${SLURM_GPUS_ON_NODE:-1}}" SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+exec srun --kill-on-bad-exit=1 sh launch/slurm_node.sh "$@"

@@ -1,0 +1,153 @@
+"""Slurm, Open MPI and Grid Engine, on nodes: the same file, the same weights."""
+
+import hashlib
+import re
+import shutil
+import time
+
+import pytest
+
+from tests.cluster.conftest import POSSIBLE
+from tests.cluster.jobs import Command, close, lay
+from tests.faults import most_repeated
+from tests.processes import ROOT, STANDALONE, Process
+from tools.cluster import Cluster, gridengine, slurm
+
+ARGS = ["multinode.py", "4", "2", "--batch_size", "32"]
+LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
+
+
+def missing(programs):
+    absent = [name for name in programs if not shutil.which(name, path="/usr/sbin:/usr/bin:/bin")]
+    packages = " ".join(dict.fromkeys(programs[name] for name in absent))
+    return pytest.mark.skipif(
+        not POSSIBLE or bool(absent),
+        reason=f"apt install {packages}" if absent else "needs Linux, root and iproute2",
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The checkpoint of one node with four processes."""
+    folder = tmp_path_factory.mktemp("one-node")
+    with Process("multinode", *ARGS[1:], cwd=folder, nproc=4, launcher=STANDALONE) as process:
+        assert process.wait(LIMIT) == 0, process.tail
+    return folder / "multinode.pt"
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """What all nodes see: a folder with the lesson and the recipes."""
+    lay(tmp_path, "launch")
+    return tmp_path
+
+
+def ran(nodes, words, **env):
+    command = Command(nodes, "node1", [str(word) for word in words], env)
+    assert command.wait(LIMIT) == 0, command.out
+    return "\n".join(text for _, text in command.lines)
+
+
+@pytest.fixture(scope="module")
+def with_slurm():
+    with Cluster(2, "test-slurm") as nodes:
+        slurm.start(nodes)
+        yield nodes
+
+
+class Job:
+    """A batch job of Slurm; its output is in a file."""
+
+    def __init__(self, nodes, folder, *words, **env):
+        self.nodes, self.file = nodes, folder / "job.txt"
+        said = ran(nodes, ["sbatch", "--parsable", f"--chdir={folder}", f"--output={self.file}",
+                           "--nodes=2", *words], NPROC="2", **env)  # fmt: skip
+        self.number = said.split()[-1]
+
+    @property
+    def said(self):
+        return self.file.read_text() if self.file.exists() else ""
+
+    def state(self):
+        about = self.nodes.output("node1", ["scontrol", "show", "job", self.number])
+        return re.search(r"JobState=(\w+)", about)[1]
+
+    def wait(self, *states):
+        end = time.monotonic() + LIMIT
+        while self.state() not in states:
+            assert time.monotonic() < end, f"{self.state()}\n{self.said}"
+            time.sleep(0.1)
+
+    def wait_for(self, pattern):
+        end = time.monotonic() + LIMIT
+        while not re.search(pattern, self.said):
+            assert time.monotonic() < end and self.state() in ("PENDING", "RUNNING"), self.said
+            time.sleep(0.05)
+
+
+@missing(slurm.PROGRAMS)
+@pytest.mark.parametrize("recipe", ["slurm.sh", "slurm_batch.sh"])
+def test_a_batch_job_of_slurm(with_slurm, shared, reference, recipe):
+    job = Job(with_slurm, shared, f"launch/{recipe}", *ARGS)
+    job.wait("COMPLETED", "FAILED")
+    assert job.state() == "COMPLETED", job.said
+    assert close(shared / "multinode.pt", reference)
+    assert job.said.count("Epoch  4 | loss") == 1
+
+
+@missing(slurm.PROGRAMS)
+def test_processes_that_srun_starts(with_slurm, shared, reference):
+    said = ran(with_slurm, ["srun", f"--chdir={shared}", "-N2", "--ntasks-per-node=2", "sh",
+                            "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+    assert said.count("Epoch  4 | loss") == 1
+    assert close(shared / "multinode.pt", reference)
+
+
+@missing(slurm.PROGRAMS)
+def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, tmp_path_factory):
+    undisturbed = tmp_path_factory.mktemp("undisturbed")
+    args = ["60", "5", "--batch_size", "16"]
+    with Process("multinode", *args, cwd=undisturbed, nproc=4, launcher=STANDALONE) as process:
+        job = Job(with_slurm, shared, "launch/slurm.sh", "multinode.py", *args)
+        job.wait_for("Epoch 1[0-9] . loss")
+        with_slurm.output("node1", ["scancel", "--batch", "--signal=USR1", job.number])
+        job.wait("PENDING")
+        # Slurm lets a requeued job wait for two minutes; the test does not.
+        with_slurm.output("node1", ["scontrol", "update", f"jobid={job.number}", "StartTime=now"])
+        job.wait("COMPLETED", "FAILED")
+        assert job.state() == "COMPLETED", job.said
+        assert process.wait(LIMIT) == 0, process.tail
+    assert "goes back into the queue" in job.said and "Resuming after epoch" in job.said
+    assert most_repeated(job.said.splitlines(), 5) <= 5
+    assert close(shared / "multinode.pt", undisturbed / "multinode.pt")
+
+
+@missing({"mpirun": "openmpi-bin"})
+def test_open_mpi(shared, reference):
+    with Cluster(2, "test-mpi") as nodes:
+        said = ran(nodes, [
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2",
+            "--mca", "plm_rsh_agent", nodes.rsh, "--mca", "oob_tcp_if_include", "eth0",
+            "--mca", "btl_tcp_if_include", "eth0", "--wdir", shared, "-x", "MASTER_ADDR=node1",
+            "-x", "PATH", "sh", "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+    assert said.count("Epoch  4 | loss") == 1
+    assert close(shared / "multinode.pt", reference)
+
+
+@missing(gridengine.PROGRAMS)
+def test_grid_engine(shared, reference):
+    with Cluster(2, "test-gridengine") as nodes:
+        gridengine.start(nodes)
+        ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
+                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *ARGS])  # fmt: skip
+    assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
+    assert close(shared / "multinode.pt", reference)
+
+
+def test_all_of_them_run_the_same_file(shared):
+    """The recipes name no lesson outside of their comments, and edit none."""
+    for recipe in (shared / "launch").glob("*.sh"):
+        code = re.sub(r"(?m)(^|\s)#.*", "", recipe.read_text())
+        assert ".py" not in code and '"$@"' in code or recipe.name == "torchrun_env.sh", recipe
+    digest = hashlib.sha256((ROOT / "multinode.py").read_bytes()).hexdigest()
+    assert hashlib.sha256((shared / "multinode.py").read_bytes()).hexdigest() == digest

@@ -1,0 +1,113 @@
+"""Grid Engine on the nodes of a cluster: its master on node1, with a parallel environment `ddp`."""
+
+import subprocess
+
+from .cluster import Cluster, ClusterError
+
+PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec",
+            "qconf": "gridengine-client"}  # fmt: skip
+PLACES = ("/var/lib/gridengine", "/var/spool/gridengine")  # of Debian's packages
+SLOTS = 2  # of a job on each node
+PARALLEL = f"""\
+pe_name ddp
+slots 999
+user_lists NONE
+xuser_lists NONE
+start_proc_args NONE
+stop_proc_args NONE
+allocation_rule {SLOTS}
+control_slaves TRUE
+job_is_first_task FALSE
+urgency_slots min
+accounting_summary FALSE
+qsort_args NONE
+"""
+LIMITS = ("rt", "cpu", "fsize", "data", "stack", "core", "rss", "vmem")
+QUEUE = """\
+qname all.q
+hostlist @allhosts
+seq_no 0
+load_thresholds NONE
+suspend_thresholds NONE
+nsuspend 1
+suspend_interval 00:05:00
+priority 0
+min_cpu_interval 00:05:00
+processors UNDEFINED
+qtype BATCH INTERACTIVE
+ckpt_list NONE
+pe_list ddp
+rerun TRUE
+slots 8
+tmpdir /tmp
+shell /bin/sh
+prolog NONE
+epilog NONE
+shell_start_mode unix_behavior
+starter_method NONE
+suspend_method NONE
+resume_method NONE
+terminate_method NONE
+notify 00:00:60
+owner_list NONE
+user_lists NONE
+xuser_lists NONE
+subordinate_list NONE
+complex_values NONE
+projects NONE
+xprojects NONE
+calendar NONE
+initial_state default
+""" + "".join(f"{kind}_{limit} INFINITY\n" for kind in "sh" for limit in LIMITS)
+
+
+def start(cluster: Cluster) -> None:
+    """Returns when every node takes jobs. Raises ClusterError if one does not."""
+    cluster.needs(PROGRAMS)
+    place = cluster.place / "gridengine"
+    place.mkdir()
+    mounts = ""
+    for number, where in enumerate(PLACES):  # every node sees copies in the place of the system's
+        subprocess.run(["cp", "-a", where, place / str(number)], check=True)
+        mounts += f"mount --bind {place}/{number} {where}; "
+    (place / "0" / "default" / "common" / "act_qmaster").write_text("node1\n")
+    environment = {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
+
+    def conf(words, name="", text=""):
+        if text:
+            (place / name).write_text(text)
+            words = f"{words} {place / name}"
+        return cluster.output("node1", ["qconf", *words.split()])
+
+    for name in cluster.nodes:
+        cluster.output(name, ["sh", "-c", mounts])
+    cluster.serve(environment, [("node1", ["sge_qmaster"])])
+    cluster.until(lambda: "admin_user" in conf("-sconf"), "the master of Grid Engine is silent")
+    for name in cluster.nodes:
+        conf(f"-ah {name}")
+        conf(f"-as {name}")
+    whole = conf("-sconf").partition("\n")[2]  # its first line says whose it is
+    conf("-Mconf", "global", _changed(whole, min_uid="0", min_gid="0"))  # jobs of root
+    conf("-Msconf", "scheduler", _changed(
+        conf("-ssconf"), schedule_interval="0:0:1", flush_submit_sec="1", flush_finish_sec="1"))
+    conf("-Ahgrp", "hosts", f"group_name @allhosts\nhostlist {' '.join(cluster.nodes)}\n")
+    conf("-Ap", "parallel", PARALLEL)
+    said = conf("-Aq", "queue", QUEUE)
+    if "added" not in said:
+        raise ClusterError(f"Grid Engine takes no queue: {said.strip()}")
+    for name in cluster.nodes:
+        # A node that is replaced does all of this again.
+        cluster.serve({}, [(name, ["sh", "-c", f"{mounts}exec sge_execd"])])
+
+    def ready():
+        lines = [line.split() for line in cluster.output("node1", ["qstat", "-f"]).splitlines()]
+        # A sixth column tells what is wrong with a queue, such as "au": nothing was heard of it.
+        return sum(words[:1] != [] and "all.q@" in words[0] and len(words) == 5 for words in lines
+                   ) == len(cluster.nodes)
+
+    cluster.until(ready, "not every queue of Grid Engine is ready", 60)
+
+
+def _changed(text, **fields):
+    lines = [line.split(None, 1) for line in text.splitlines() if line.strip()]
+    return "".join(f"{name} {fields.get(name, rest)}\n" for name, rest in lines)
