@@ -20,6 +20,9 @@ Multi-node
 # ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
 # says where they meet: the :term:`agent` on that node opens a :term:`store` at that port, and the
 # agents agree there who is who. This is the :term:`rendezvous`. The rest you know.
+#
+# (Slurm, Open MPI, Grid Engine and others start the same script, and :doc:`launchers` says how, what
+# each of them sets, and how long it takes until a dead node is noticed.)
 
 # %% [markdown]
 # Two nodes on one machine

@@ -153,7 +153,8 @@ def test_a_process_freezes(training, undisturbed):
     for name in training.nodes.nodes:
         script = training.nodes.folder(name) / "multinode.py"
         text = script.read_text()
-        changed = text.replace("(device_id=", "(timeout=__import__('datetime').timedelta(seconds=8), device_id=")
+        limit = "timeout=__import__('datetime').timedelta(seconds=8)"
+        changed = text.replace("(device_id=", f"({limit}, device_id=")
         assert changed != text
         script.write_text(changed)
     training.start().reach(12)
@@ -167,7 +168,7 @@ def test_a_process_freezes(training, undisturbed):
 
 
 def test_sigterm(training, undisturbed):
-    """As a scheduler ends a job: every agent is told. All end within the grace, not with success."""
+    """As a scheduler ends a job: every agent is told. All end within the grace."""
     training.start().reach(12)
     for name in training.nodes.nodes:
         training.signal(name, "agent", signal.SIGTERM)

@@ -29,7 +29,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
-          "mingpt", "tools/series", "tools/bench/results", "workshop"]  # fmt: skip
+          "mingpt", "launch", "tools/series", "tools/bench/results", "workshop"]  # fmt: skip
 OURS = re.compile(
     r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|NPROC"
     r"|OMP_NUM_THREADS|MPLBACKEND|PAGES_RUNS|PYTHON.*"
