@@ -3,6 +3,7 @@
 The bounds are those that the page of launchers states; they are bounds, and what is usual is less.
 """
 
+import os
 import re
 import signal
 from pathlib import Path
@@ -83,6 +84,27 @@ def training(cluster):
     return Training(cluster(2))
 
 
+SEEN = r"(?i)closed by peer|reset by peer|broken pipe|timed out|exitcode|RendezvousConnectionError"
+
+
+def went_on(name, clock, moment, limit=BACK):
+    """Training goes on within `limit` seconds after the fault at `moment`, noticed before that.
+
+    With CLUSTER_RECORD, the path of a file, the figures of the page of launchers are added to it.
+    """
+    noticed = clock.wait_for(SEEN, moment) - moment
+    back = clock.wait_for("Resuming after epoch", moment) - moment
+    record(name, noticed, back)
+    assert back < limit, clock.out
+
+
+def record(name, noticed, back=None):
+    if path := os.environ.get("CLUSTER_RECORD"):
+        again = f"training again after {back:4.1f} s" if back else "started again by hand"
+        with open(path, "a") as file:
+            file.write(f"{name:44} noticed after {noticed:4.1f} s, {again}\n")
+
+
 def repeated(*commands):
     return most_repeated([text for command in commands for _, text in command.lines], SAVE_EVERY)
 
@@ -91,7 +113,7 @@ def test_a_worker_is_killed(training, undisturbed):
     training.start().reach(12)
     clock, moment = training["node1"], training["node1"].now
     training.signal("node2", "worker", signal.SIGKILL)
-    assert clock.wait_for("Resuming after epoch", moment) - moment < BACK
+    went_on("a worker is killed", clock, moment)
     training.ends_like(undisturbed)
     assert repeated(clock) <= SAVE_EVERY
 
@@ -103,7 +125,7 @@ def test_an_agent_is_killed_and_its_workers_end(training, undisturbed):
     assert training["node2"].wait(NOTICED) == 137  # all have let go of its output
     assert training.pids("node2", "worker") == []
     training.start("node2")  # as its supervisor would
-    assert clock.wait_for("Resuming after epoch", moment) - moment < BACK
+    went_on("an agent is killed, and started again", clock, moment)
     training.ends_like(undisturbed)
     assert repeated(clock) <= SAVE_EVERY
 
@@ -113,7 +135,7 @@ def test_a_node_dies_and_an_empty_one_takes_its_place(training, undisturbed):
     clock, moment = training["node1"], training["node1"].now
     training.nodes.kill("node2")
     training.replace("node2")
-    assert clock.wait_for("Resuming after epoch", moment) - moment < BACK
+    went_on("a node dies, an empty one takes its place", clock, moment)
     training.ends_like(undisturbed)
     assert repeated(clock) <= SAVE_EVERY
 
@@ -123,8 +145,8 @@ def test_the_node_that_all_meet_at_dies(training, undisturbed):
     training.start().reach(12)
     lost, moment = training["node1"], training["node2"].now
     training.nodes.kill("node1")
-    status = training["node2"].wait(NOTICED + 30)
-    assert status == 1 and training["node2"].now - moment < NOTICED + 30
+    assert training["node2"].wait(2 * NOTICED) == 1
+    record("the node that all meet at dies", training["node2"].now - moment)
     training.replace("node1")
     training.start("node2")
     training["node1"].wait_for("Resuming after epoch 1[05]")
@@ -139,11 +161,11 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
     training.start().reach(12)
     clock, moment = training["node1"], training["node1"].now
     training.nodes.cut("node2")
-    clock.wait_for(r"Connection timed out|ETIMEDOUT|timed out", moment)
+    clock.wait_for(SEEN, moment)
     training.nodes.heal("node2")
     training["node2"].wait()
     training.start("node2")
-    clock.wait_for("Resuming after epoch", moment)
+    went_on("a link is cut, tcp_retries2=5; then healed", clock, moment, 3 * BACK)
     training.ends_like(undisturbed)
     assert repeated(clock) <= SAVE_EVERY
 
@@ -160,9 +182,8 @@ def test_a_process_freezes(training, undisturbed):
     training.start().reach(12)
     clock, moment = training["node1"], training["node1"].now
     training.signal("node2", "worker", signal.SIGSTOP)
-    noticed = clock.wait_for("Timed out|timed out", moment) - moment
-    assert 6 < noticed < 8 + NOTICED
-    clock.wait_for("Resuming after epoch", moment)
+    assert 6 < clock.wait_for(SEEN, moment) - moment < 8 + NOTICED
+    went_on("a process is frozen, timeout of 8 s", clock, moment, 2 * BACK)
     training.ends_like(undisturbed)
     assert repeated(clock) <= SAVE_EVERY
 
@@ -172,8 +193,9 @@ def test_sigterm(training, undisturbed):
     training.start().reach(12)
     for name in training.nodes.nodes:
         training.signal(name, "agent", signal.SIGTERM)
+    first, moment = training["node1"], training["node1"].now
     assert all(training[name].wait(30) for name in training.nodes.nodes)
-    first = training["node1"]
+    record("SIGTERM to every agent", first.now - moment)
     training.start()
     training["node1"].wait_for("Resuming after epoch")
     training.ends_like(undisturbed)
@@ -186,9 +208,11 @@ def test_with_fewer_nodes_meanwhile(training):
     training.start().reach(12)
     clock, moment = training["node1"], training["node1"].now
     training.nodes.kill("node2")
-    assert clock.wait_for("Resuming after epoch", moment) - moment < BACK
+    went_on("a node dies, NNODES=1:2", clock, moment)
     status = clock.wait()
     assert status == 0, clock.out
+    resumed = [text for _, text in clock.lines if text.startswith("Resuming")]
+    assert resumed[0].endswith(", 16 samples a step")  # with both it was 32
     last = [text for _, text in clock.lines if "| loss" in text][-1]
     assert float(re.search(r"loss ([\d.]+)", last)[1]) < 0.03, last
     assert Path(training.nodes.folder("node1") / "multinode.pt").exists()

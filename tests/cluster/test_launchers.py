@@ -84,41 +84,6 @@ def test_hello_names_every_rank(start):
     assert "sum of the ranks: 6, expected 6" in said
 
 
-def test_a_list_of_hosts(start):
-    """ssh.sh, with a program in the place of ssh that enters the node's namespaces."""
-    wrapper = start.nodes.place / "enter"
-    lines = [
-        f'{node}) shift; exec {" ".join(start.nodes._enter(node))} -- sh -ec "$*";;'
-        for node in start.nodes.nodes
-    ]
-    wrapper.write_text('#!/bin/sh\ncase "$1" in\n' + "\n".join(lines) + "\nesac\n")
-    wrapper.chmod(0o755)
-    ran = subprocess.run(
-        ["sh", str(ROOT / "launch" / "ssh.sh"), "sh", str(ROOT / "launch" / "torchrun_c10d.sh"),
-         str(ROOT / "launch" / "hello.py")],
-        cwd=start.nodes.place, capture_output=True, text=True, timeout=LIMIT,
-        env={**os.environ, "PATH": PATH, "HOSTS": "node1 node2", "RSH": str(wrapper)},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 ranks over gloo" in ran.stdout and "node2:0" in ran.stdout
-
-
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun (apt install openmpi-bin)")
-def test_open_mpi(tmp_path, one_node):
-    for file in ("multinode.py", "utils.py"):
-        shutil.copy(ROOT / file, tmp_path)
-    ran = subprocess.run(
-        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "4", "sh",
-         str(ROOT / "launch" / "ranks.sh"), sys.executable, *ARGS],
-        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT,
-        env={**os.environ, "PATH": PATH, "MASTER_PORT": "29517"},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    weights = torch.load(tmp_path / "multinode.pt")["model"]
-    for key, value in one_node["model"].items():
-        assert (weights[key] - value).abs().max() <= 1e-6, key
-
-
 @pytest.mark.parametrize("missing", ["NNODES", "ENDPOINT"])
 def test_a_variable_that_is_missing_is_named(missing):
     env = {"NNODES": "2", "ENDPOINT": "node1:29500", "PATH": PATH}

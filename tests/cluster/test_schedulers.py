@@ -11,7 +11,7 @@ from tests.cluster.conftest import POSSIBLE
 from tests.cluster.jobs import Command, close, lay
 from tests.faults import most_repeated
 from tests.processes import ROOT, STANDALONE, Process
-from tools.cluster import Cluster, gridengine, slurm
+from tools.cluster import Cluster, gridengine, slurm, ssh
 
 ARGS = ["multinode.py", "4", "2", "--batch_size", "32"]
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
@@ -122,14 +122,29 @@ def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, 
     assert close(shared / "multinode.pt", undisturbed / "multinode.pt")
 
 
-@missing({"mpirun": "openmpi-bin"})
-def test_open_mpi(shared, reference):
-    with Cluster(2, "test-mpi") as nodes:
-        said = ran(nodes, [
-            "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2",
-            "--mca", "plm_rsh_agent", nodes.rsh, "--mca", "oob_tcp_if_include", "eth0",
-            "--mca", "btl_tcp_if_include", "eth0", "--wdir", shared, "-x", "MASTER_ADDR=node1",
-            "-x", "PATH", "sh", "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+@pytest.fixture
+def with_ssh():
+    with Cluster(2, "test-ssh") as nodes:
+        ssh.start(nodes)
+        yield nodes
+
+
+@missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
+def test_open_mpi(with_ssh, shared, reference):
+    said = ran(with_ssh, [
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2", "--mca",
+        "plm_rsh_args", f"-F {with_ssh.place}/ssh/client", "--mca", "oob_tcp_if_include", "eth0",
+        "--mca", "btl_tcp_if_include", "eth0", "--wdir", shared, "-x", "MASTER_ADDR=node1",
+        "-x", "PATH", "sh", "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+    assert said.count("Epoch  4 | loss") == 1
+    assert close(shared / "multinode.pt", reference)
+
+
+@missing(ssh.PROGRAMS)
+def test_a_list_of_hosts(with_ssh, shared, reference):
+    line = f"cd {shared}; sh launch/ssh.sh sh launch/torchrun_c10d.sh {' '.join(ARGS)}"
+    said = ran(with_ssh, ["sh", "-ec", line], HOSTS="node1 node2", NPROC="2",
+               RSH=f"ssh -tt -F {with_ssh.place}/ssh/client")  # fmt: skip
     assert said.count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", reference)
 

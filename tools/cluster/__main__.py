@@ -1,7 +1,7 @@
 """python -m tools.cluster: a cluster in a box, for trying launchers and faults. Needs root.
 
 up 3               start three nodes: node1, node2, node3
-up 3 --with slurm  and Slurm on them, or gridengine: node1 has sbatch, srun, or qsub
+up 3 --with slurm  and Slurm on them, gridengine, or ssh (for Open MPI too)
 run node1 CMD...   run a command on a node, in its folder; `all` runs it on every node at once
 cut node2          unplug its network; heal node2 plugs it in again
 kill node2         all its processes die at once; replace node2 puts a new machine there
@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 
-from . import gridengine, slurm
+from . import gridengine, slurm, ssh
 from .cluster import Cluster, ClusterError
 
-SCHEDULERS = {"slurm": slurm, "gridengine": gridengine}
+SCHEDULERS = {"slurm": slurm, "gridengine": gridengine, "ssh": ssh}
 
 
 def main(arguments: list[str] | None = None) -> int:

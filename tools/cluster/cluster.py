@@ -101,13 +101,6 @@ class Cluster:
         self._note()
 
     def _note(self):
-        lines = [
-            f'{name}) shift; exec {" ".join(self._enter(name))} '
-            f'--wd={self.folder(name)} -- sh -c "$*";;\n'
-            for name in self.nodes
-        ]
-        self.rsh.write_text(f'#!/bin/sh\ncase "$1" in\n{"".join(lines)}esac\nexit 255\n')
-        self.rsh.chmod(0o755)
         known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
         fresh = self.place / "state.new"
         fresh.write_text(json.dumps(known))
@@ -141,11 +134,6 @@ class Cluster:
         shutil.rmtree(self.place, ignore_errors=True)
         with contextlib.suppress(OSError):
             STATE.rmdir()  # if no other cluster is up
-
-    @property
-    def rsh(self) -> Path:
-        """A program like ssh, for launchers that want one: `rsh node2 COMMAND`."""
-        return self.place / "rsh"
 
     @property
     def nodes(self) -> list[str]:

@@ -82,7 +82,7 @@ def start(cluster: Cluster) -> None:
     for name in cluster.nodes:
         cluster.output(name, ["sh", "-c", mounts])
     cluster.serve(environment, [("node1", ["sge_qmaster"])])
-    cluster.until(lambda: "admin_user" in conf("-sconf"), "the master of Grid Engine is silent")
+    cluster.until(lambda: "execd_spool_dir" in conf("-sconf"), "the master of Grid Engine is silent")
     for name in cluster.nodes:
         conf(f"-ah {name}")
         conf(f"-as {name}")

@@ -1,0 +1,47 @@
+"""ssh between the nodes of a cluster, by keys of its own: `ssh -F $SSH_CONFIG node2 COMMAND`."""
+
+import os
+import subprocess
+
+from .cluster import Cluster
+
+PROGRAMS = {"sshd": "openssh-server", "ssh": "openssh-client"}
+SERVER = """\
+HostKey {place}/host
+AuthorizedKeysFile {place}/user.pub
+StrictModes no
+PidFile none
+UsePAM no
+PermitRootLogin yes
+PasswordAuthentication no
+SetEnv PATH={path}
+"""
+CLIENT = """\
+Host *
+    IdentityFile {place}/user
+    IdentitiesOnly yes
+    UserKnownHostsFile {place}/known
+    BatchMode yes
+    LogLevel ERROR
+"""
+
+
+def start(cluster: Cluster) -> None:
+    """Returns when every node answers. Raises ClusterError if one does not."""
+    cluster.needs(PROGRAMS)
+    place = cluster.place / "ssh"
+    place.mkdir()
+    for name in ("host", "user"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
+        subprocess.run(words, check=True)
+    key = (place / "host.pub").read_text()
+    (place / "known").write_text("".join(f"{name} {key}" for name in cluster.nodes))
+    (place / "server").write_text(SERVER.format(place=place, path=os.environ["PATH"]))
+    (place / "client").write_text(CLIENT.format(place=place))
+    serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/server"
+    cluster.serve({"SSH_CONFIG": str(place / "client")},
+                  [(name, ["sh", "-c", serve]) for name in cluster.nodes])  # fmt: skip
+    for name in cluster.nodes:
+        there = ["ssh", "-F", str(place / "client"), name, "hostname"]
+        cluster.until(lambda there=there, name=name: cluster.output("node1", there).strip() == name,
+                      f"no ssh to {name}")  # fmt: skip
