@@ -82,7 +82,7 @@ def start(cluster: Cluster) -> None:
     for name in cluster.nodes:
         cluster.output(name, ["sh", "-c", mounts])
     cluster.serve(environment, [("node1", ["sge_qmaster"])])
-    cluster.until(lambda: "execd_spool_dir" in conf("-sconf"), "the master of Grid Engine is silent")
+    cluster.until(lambda: "execd_spool" in conf("-sconf"), "the master of Grid Engine is silent")
     for name in cluster.nodes:
         conf(f"-ah {name}")
         conf(f"-as {name}")
@@ -100,10 +100,10 @@ def start(cluster: Cluster) -> None:
         cluster.serve({}, [(name, ["sh", "-c", f"{mounts}exec sge_execd"])])
 
     def ready():
-        lines = [line.split() for line in cluster.output("node1", ["qstat", "-f"]).splitlines()]
+        lines = cluster.output("node1", ["qstat", "-f"]).splitlines()
+        queues = [line.split() for line in lines if line.startswith("all.q@")]
         # A sixth column tells what is wrong with a queue, such as "au": nothing was heard of it.
-        return sum(words[:1] != [] and "all.q@" in words[0] and len(words) == 5 for words in lines
-                   ) == len(cluster.nodes)
+        return [len(queue) for queue in queues] == [5] * len(cluster.nodes)
 
     cluster.until(ready, "not every queue of Grid Engine is ready", 60)
 
