@@ -7,6 +7,8 @@ import uuid
 
 import pytest
 
+from tests.cluster.training import ARGS, Training
+from tests.processes import STANDALONE, Process
 from tools.cluster import Cluster
 
 POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
@@ -26,3 +28,17 @@ def cluster():
     yield make
     for one in made:
         one.down()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The checkpoint of the training that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with Process("multinode", *ARGS[1:], cwd=folder, launcher=STANDALONE) as process:
+        assert process.wait() == 0, process.tail
+    return folder / "multinode.pt"
+
+
+@pytest.fixture
+def training(cluster):
+    return Training(cluster(2))

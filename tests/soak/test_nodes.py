@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.cluster.conftest import cluster  # noqa: F401  (a fixture)
-from tests.cluster.test_faults import SAVE_EVERY, Training, repeated, undisturbed  # noqa: F401
+from tests.cluster.conftest import cluster, undisturbed  # noqa: F401  (fixtures)
+from tests.cluster.training import SAVE_EVERY, Training, repeated
 
 ROUNDS = 20
 

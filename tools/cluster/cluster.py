@@ -81,7 +81,10 @@ class Cluster:
         node, switch, port = self.holders[name], self.holders["switch"], f"to-{name}"
         _sh(f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}")
         self._at("switch", f"ip link set {port} master switch; ip link set {port} up")
-        self._at(name, f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up")
+        # A machine that boots tells the others that this address is at its new cable.
+        told = "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify"
+        address = f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up"
+        self._at(name, f"{told}; {address}")
 
     def _hold(self, name, prepare):
         """A process in namespaces of its own, after the commands in `prepare`."""

@@ -1,0 +1,68 @@
+"""What goes silent on real nodes, or goes in peace: nobody closes a connection, or all are told."""
+
+import re
+import signal
+from pathlib import Path
+
+from tests.cluster.training import ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
+
+
+def test_a_link_is_cut_and_healed(training, undisturbed):
+    """TCP gives up after tcp_retries2 attempts; a quarter of an hour, if nobody shortens it."""
+    for name in training.nodes.nodes:
+        training.nodes.output(name, ["sh", "-c", "echo 5 >/proc/sys/net/ipv4/tcp_retries2"])
+    training.start().reach(12)
+    fault = Fault("a link is cut, tcp_retries2=5; then healed", training)
+    training.nodes.cut("node2")
+    fault.noticed(2 * NOTICED)
+    training.nodes.heal("node2")
+    fault.went_on(2 * NOTICED)
+    training.ends_like(undisturbed)
+    assert repeated(fault.clock) <= SAVE_EVERY
+
+
+def test_a_process_freezes(training, undisturbed):
+    """Only a time limit of the process group ends that wait: one line more in the script."""
+    for name in training.nodes.nodes:
+        script = training.nodes.folder(name) / "multinode.py"
+        text = script.read_text()
+        limit = "timeout=__import__('datetime').timedelta(seconds=8)"
+        changed = text.replace("(device_id=", f"({limit}, device_id=")
+        assert changed != text
+        script.write_text(changed)
+    training.start().reach(12)
+    fault = Fault("a process is frozen, timeout of 8 s", training)
+    training.signal("node2", "worker", signal.SIGSTOP)
+    fault.went_on(8 + NOTICED)
+    training.ends_like(undisturbed)
+    assert repeated(fault.clock) <= SAVE_EVERY
+
+
+def test_sigterm(training, undisturbed):
+    """As a scheduler ends a job: every agent is told. All end within the grace."""
+    training.start().reach(12)
+    for name in training.nodes.nodes:
+        training.signal(name, "agent", signal.SIGTERM)
+    first, moment = training["node1"], training["node1"].now
+    assert all(training[name].wait(30) for name in training.nodes.nodes)
+    record("SIGTERM to every agent", first.now - moment)
+    training.start()
+    training["node1"].wait_for("Resuming after epoch")
+    training.ends_like(undisturbed)
+    assert repeated(first, training["node1"]) <= SAVE_EVERY
+
+
+def test_with_fewer_nodes_meanwhile(training):
+    """NNODES=1:2: one node goes on alone, and says what that means for the batch."""
+    training.env = {**ENV, "NNODES": "1:2"}
+    training.start().reach(12)
+    fault = Fault("a node dies, NNODES=1:2", training)
+    training.nodes.kill("node2")
+    fault.went_on()
+    clock = fault.clock
+    assert clock.wait() == 0, clock.out
+    resumed = [text for _, text in clock.lines if text.startswith("Resuming")]
+    assert resumed[0].endswith(", 16 samples a step")  # with both it was 32
+    last = [text for _, text in clock.lines if "| loss" in text][-1]
+    assert float(re.search(r"loss ([\d.]+)", last)[1]) < 0.03, last
+    assert Path(training.nodes.folder("node1") / "multinode.pt").exists()

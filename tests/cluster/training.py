@@ -1,0 +1,103 @@
+"""A training on two nodes, what is done to it, and when that is noticed."""
+
+import os
+import re
+import time
+
+from tests.cluster.jobs import Command, lay
+from tests.faults import most_repeated, same
+from tests.processes import ROOT
+
+EPOCHS, SAVE_EVERY = 60, 5
+ARGS = ["multinode.py", str(EPOCHS), str(SAVE_EVERY), "--batch_size", "16"]
+LAUNCH = ["sh", str(ROOT / "launch" / "torchrun_c10d.sh")]
+ENV = {"NNODES": "2", "ENDPOINT": "node1:29500"}
+NOTICED = 15  # seconds until the others end their workers, for a death that closes connections
+BACK = 60  # seconds from the fault until training goes on
+
+
+class Training:
+    """The lesson on two nodes, in folders that they do not share."""
+
+    def __init__(self, nodes):
+        self.nodes, self.commands, self.env = nodes, {}, ENV
+        for node in nodes.nodes:
+            lay(nodes.folder(node))
+
+    def start(self, *names):
+        for name in names or self.nodes.nodes:
+            self.commands[name] = Command(self.nodes, name, [*LAUNCH, *ARGS], self.env)
+        return self
+
+    def __getitem__(self, name):
+        return self.commands[name]
+
+    def reach(self, epoch, name="node1"):
+        """Wait until an epoch has run; returns the seconds of node's clock."""
+        return self[name].wait_for(rf"Epoch +{epoch} \| loss")
+
+    def replace(self, name):
+        """An empty machine with the same name, and the same command on it."""
+        self.nodes.replace(name)
+        lay(self.nodes.folder(name))
+        self.start(name)
+
+    def pids(self, name, what):
+        """On the node: of torchrun ("agent") or of its children ("worker")."""
+        script = r'for p in /proc/[0-9]*; do echo "${p#/proc/}" "$(tr "\0" " " <$p/cmdline)"; done'
+        found = self.nodes.output(name, ["sh", "-c", script]).splitlines()
+        agents = [line for line in found if "/torchrun " in line]
+        workers = [line for line in found if "multinode.py" in line and line not in agents]
+        workers = [line for line in workers if re.match(r"\d+ \S*python\S* -u ", line)]
+        return [line.split()[0] for line in (agents if what == "agent" else workers)]
+
+    def signal(self, name, what, sign):
+        pids = self.pids(name, what)
+        assert pids, f"no {what} on {name}"
+        self.nodes.output(name, ["kill", f"-{int(sign)}", *pids])
+
+    def ends_like(self, reference):
+        """All end well and alike, with no process left, and no more repeated than was unsaved."""
+        assert [self[name].wait() for name in self.nodes.nodes] == [0, 0], self["node1"].out
+        files = [self.nodes.folder(name) / "multinode.pt" for name in self.nodes.nodes]
+        assert same(*files) and same(files[0], reference)
+        for name in self.nodes.nodes:
+            assert self.pids(name, "agent") == self.pids(name, "worker") == []
+
+
+class Fault:
+    """What is done to a training next. It is noticed when the workers that node1 has now end.
+
+    With CLUSTER_RECORD, the path of a file, the figures of the page of launchers are added to it.
+    """
+
+    def __init__(self, name, training):
+        self.name, self.training, self.clock = name, training, training["node1"]
+        self.before = training.pids("node1", "worker")
+        self.moment = self.clock.now
+
+    def noticed(self, limit=NOTICED):
+        """Seconds until it was."""
+        there = " || ".join(f"kill -0 {pid}" for pid in self.before)
+        gone = ["sh", "-c", f"({there}) 2>/dev/null && echo there"]
+        while self.training.nodes.output("node1", gone):
+            assert self.clock.now - self.moment < limit, self.clock.out
+            time.sleep(0.05)
+        return self.clock.now - self.moment
+
+    def went_on(self, limit=NOTICED):
+        noticed = self.noticed(limit)
+        back = self.clock.wait_for("Resuming after epoch", self.moment) - self.moment
+        record(self.name, noticed, back)
+        assert back < limit + BACK, self.clock.out
+
+
+def record(name, noticed, back=None):
+    if path := os.environ.get("CLUSTER_RECORD"):
+        again = f"training again after {back:4.1f} s" if back else "started again by hand"
+        with open(path, "a") as file:
+            file.write(f"{name:44} noticed after {noticed:4.1f} s, {again}\n")
+
+
+def repeated(*commands):
+    return most_repeated([text for command in commands for _, text in command.lines], SAVE_EVERY)
