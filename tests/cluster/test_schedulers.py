@@ -86,7 +86,7 @@ class Job:
 
 
 @missing(slurm.PROGRAMS)
-@pytest.mark.parametrize("recipe", ["slurm.sh", "slurm_batch.sh"])
+@pytest.mark.parametrize("recipe", ["slurm.sh", "slurm_batch.sh"])  # and with that, slurm_node.sh
 def test_a_batch_job_of_slurm(with_slurm, shared, reference, recipe):
     job = Job(with_slurm, shared, f"launch/{recipe}", *ARGS)
     job.wait("COMPLETED", "FAILED")
