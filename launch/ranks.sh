@@ -1,14 +1,14 @@
 #!/bin/sh
 # One process that a scheduler has started: its numbers, under the names that torch reads. Started by
 #
-#   mpirun -np 4 sh launch/ranks.sh python multinode.py 50 10          (Open MPI)
-#   srun --ntasks=4 sh launch/ranks.sh python multinode.py 50 10       (Slurm)
+#   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
+#   srun --ntasks=4 sh launch/ranks.sh python multinode.py 50 10                      (Slurm)
 #
 #   torch         Open MPI                        Slurm
 #   RANK          OMPI_COMM_WORLD_RANK            SLURM_PROCID
 #   WORLD_SIZE    OMPI_COMM_WORLD_SIZE            SLURM_NTASKS
 #   LOCAL_RANK    OMPI_COMM_WORLD_LOCAL_RANK      SLURM_LOCALID
-#   MASTER_ADDR   -                               the first of SLURM_JOB_NODELIST
+#   MASTER_ADDR   -x MASTER_ADDR=…                the first of SLURM_JOB_NODELIST
 #
 # What is set already stays. There are no restarts: a job that fails is started again by its scheduler.
 set -eu

@@ -1,4 +1,4 @@
-"""A launch recipe as it stands in its file, and the test that runs it.
+"""A launch recipe as it stands in its file, and the tests that name it.
 
     .. recipe:: slurm.sh
 
@@ -31,8 +31,8 @@ class Recipe(SphinxDirective):
         block = nodes.literal_block(text, text, language=LANGUAGES[file.suffix])
         block["ran"] = True  # as the directive run says of its blocks
         note = nodes.paragraph(classes=["run-note"])
-        note += nodes.Text(f"launch/{file.name}, run by tests/cluster/{', '.join(proofs)}")
-        return [nodes.container("", block, note, classes=["run-block", "not-run"])]
+        note += nodes.Text(f"launch/{file.name}, tested by tests/cluster/{', '.join(proofs)}")
+        return [nodes.container("", block, note, classes=["run-block", "recipe"])]
 
 
 def setup(app):

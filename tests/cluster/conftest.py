@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from tests.cluster.jobs import SHORT
 from tests.cluster.training import ARGS, Training
 from tests.processes import STANDALONE, Process
 from tools.cluster import Cluster
@@ -28,6 +29,15 @@ def cluster():
     yield make
     for one in made:
         one.down()
+
+
+@pytest.fixture(scope="module")
+def one_node(tmp_path_factory):
+    """The checkpoint of one node with four processes, after the arguments SHORT."""
+    folder = tmp_path_factory.mktemp("one-node")
+    with Process("multinode", *SHORT[1:], cwd=folder, nproc=4, launcher=STANDALONE) as process:
+        assert process.wait() == 0, process.tail
+    return folder / "multinode.pt"
 
 
 @pytest.fixture(scope="module")

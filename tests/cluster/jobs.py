@@ -15,6 +15,7 @@ from tests.processes import LIMIT, ROOT
 
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FILES = ("multinode.py", "utils.py")
+SHORT = ["multinode.py", "4", "2", "--batch_size", "32"]
 
 
 def lay(folder, *more):

@@ -1,31 +1,12 @@
 """The same file, byte for byte, by every launcher that is here: the same weights."""
 
-import hashlib
-import os
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import torch
 
+from tests.cluster.jobs import PATH, SHORT, Command, close, lay
 from tests.faults import same
-from tests.processes import ROOT, STANDALONE, Process
-
-ARGS = ["multinode.py", "4", "2", "--batch_size", "32"]
-LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
-PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-HASH = hashlib.sha256((ROOT / "multinode.py").read_bytes()).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def one_node(tmp_path_factory):
-    """The checkpoint of one node with four processes."""
-    folder = tmp_path_factory.mktemp("one-node")
-    with Process("multinode", *ARGS[1:], cwd=folder, nproc=4, launcher=STANDALONE) as process:
-        assert process.wait(LIMIT) == 0, process.tail
-    return torch.load(folder / "multinode.pt")
+from tests.processes import ROOT
 
 
 @pytest.fixture
@@ -33,21 +14,17 @@ def start(cluster):
     """Runs a shell line on both nodes, each with its number in $i: what each printed."""
     nodes = cluster(2)
     for node in nodes.nodes:
-        for file in ("multinode.py", "utils.py"):
-            shutil.copy(ROOT / file, nodes.folder(node))
+        lay(nodes.folder(node))
 
     def run(line):
+        env = {"launch": str(ROOT / "launch"), "NNODES": "2", "NPROC": "2"}
         running = [
-            nodes.run(
-                node, ["sh", "-ec", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, env={"PATH": PATH, "i": str(number), "launch": str(ROOT / "launch"),
-                                "NNODES": "2", "NPROC": "2"},
-            )
+            Command(nodes, node, ["sh", "-ec", line], {**env, "i": str(number)})
             for number, node in enumerate(nodes.nodes)
-        ]  # fmt: skip
-        said = [process.communicate(timeout=LIMIT)[0] for process in running]
-        assert [process.returncode for process in running] == [0, 0], "\n".join(said)
-        return said
+        ]
+        for command in running:
+            assert command.wait() == 0, command.out
+        return ["\n".join(text for _, text in command.lines) for command in running]
 
     run.nodes = nodes
     return run
@@ -63,16 +40,13 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_the_same_weights_by_every_launcher(name, start, one_node):
-    said = start(f"{LINES[name]} {' '.join(ARGS)}")
+    said = start(f"{LINES[name]} {' '.join(SHORT)}")
     files = [start.nodes.folder(node) / "multinode.pt" for node in start.nodes.nodes]
-    assert same(*files)
-    weights = torch.load(files[0])["model"]
-    for key, value in one_node["model"].items():
-        assert (weights[key] - value).abs().max() <= 1e-6, key
+    assert same(*files) and close(files[0], one_node)
     assert sum("Epoch  4 | loss" in text for text in said) == 1
-    for node in start.nodes.nodes:
+    for node in start.nodes.nodes:  # no launcher edits it
         script = start.nodes.folder(node) / "multinode.py"
-        assert hashlib.sha256(script.read_bytes()).hexdigest() == HASH
+        assert script.read_bytes() == (ROOT / "multinode.py").read_bytes()
 
 
 def test_hello_names_every_rank(start):

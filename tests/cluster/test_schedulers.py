@@ -8,12 +8,11 @@ import time
 import pytest
 
 from tests.cluster.conftest import POSSIBLE
-from tests.cluster.jobs import Command, close, lay
+from tests.cluster.jobs import SHORT, Command, close, lay
 from tests.faults import most_repeated
 from tests.processes import ROOT, STANDALONE, Process
 from tools.cluster import Cluster, gridengine, slurm, ssh
 
-ARGS = ["multinode.py", "4", "2", "--batch_size", "32"]
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
 
 
@@ -24,15 +23,6 @@ def missing(programs):
         not POSSIBLE or bool(absent),
         reason=f"apt install {packages}" if absent else "needs Linux, root and iproute2",
     )
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    """The checkpoint of one node with four processes."""
-    folder = tmp_path_factory.mktemp("one-node")
-    with Process("multinode", *ARGS[1:], cwd=folder, nproc=4, launcher=STANDALONE) as process:
-        assert process.wait(LIMIT) == 0, process.tail
-    return folder / "multinode.pt"
 
 
 @pytest.fixture
@@ -87,20 +77,28 @@ class Job:
 
 @missing(slurm.PROGRAMS)
 @pytest.mark.parametrize("recipe", ["slurm.sh", "slurm_batch.sh"])  # and with that, slurm_node.sh
-def test_a_batch_job_of_slurm(with_slurm, shared, reference, recipe):
-    job = Job(with_slurm, shared, f"launch/{recipe}", *ARGS)
+def test_a_batch_job_of_slurm(with_slurm, shared, one_node, recipe):
+    job = Job(with_slurm, shared, f"launch/{recipe}", *SHORT)
     job.wait("COMPLETED", "FAILED")
     assert job.state() == "COMPLETED", job.said
-    assert close(shared / "multinode.pt", reference)
+    assert close(shared / "multinode.pt", one_node)
     assert job.said.count("Epoch  4 | loss") == 1
 
 
 @missing(slurm.PROGRAMS)
-def test_processes_that_srun_starts(with_slurm, shared, reference):
+def test_a_node_that_is_replaced_takes_jobs_again(with_slurm):
+    with_slurm.kill("node2")
+    with_slurm.replace("node2")
+    slurm.wait(with_slurm)
+    assert "node2" in ran(with_slurm, ["srun", "-w", "node2", "hostname"])
+
+
+@missing(slurm.PROGRAMS)
+def test_processes_that_srun_starts(with_slurm, shared, one_node):
     said = ran(with_slurm, ["srun", f"--chdir={shared}", "-N2", "--ntasks-per-node=2", "sh",
-                            "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+                            "launch/ranks.sh", "python", *SHORT])  # fmt: skip
     assert said.count("Epoch  4 | loss") == 1
-    assert close(shared / "multinode.pt", reference)
+    assert close(shared / "multinode.pt", one_node)
 
 
 @missing(slurm.PROGRAMS)
@@ -130,33 +128,33 @@ def with_ssh():
 
 
 @missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
-def test_open_mpi(with_ssh, shared, reference):
+def test_open_mpi(with_ssh, shared, one_node):
     said = ran(with_ssh, [
         "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2", "--mca",
         "plm_rsh_args", f"-F {with_ssh.place}/ssh/client", "--mca", "oob_tcp_if_include", "eth0",
         "--mca", "btl_tcp_if_include", "eth0", "--wdir", shared, "-x", "MASTER_ADDR=node1",
-        "-x", "PATH", "sh", "launch/ranks.sh", "python", *ARGS])  # fmt: skip
+        "-x", "PATH", "sh", "launch/ranks.sh", "python", *SHORT])  # fmt: skip
     assert said.count("Epoch  4 | loss") == 1
-    assert close(shared / "multinode.pt", reference)
+    assert close(shared / "multinode.pt", one_node)
 
 
 @missing(ssh.PROGRAMS)
-def test_a_list_of_hosts(with_ssh, shared, reference):
-    line = f"cd {shared}; sh launch/ssh.sh sh launch/torchrun_c10d.sh {' '.join(ARGS)}"
+def test_a_list_of_hosts(with_ssh, shared, one_node):
+    line = f"cd {shared}; sh launch/ssh.sh sh launch/torchrun_c10d.sh {' '.join(SHORT)}"
     said = ran(with_ssh, ["sh", "-ec", line], HOSTS="node1 node2", NPROC="2",
                RSH=f"ssh -tt -F {with_ssh.place}/ssh/client")  # fmt: skip
     assert said.count("Epoch  4 | loss") == 1
-    assert close(shared / "multinode.pt", reference)
+    assert close(shared / "multinode.pt", one_node)
 
 
 @missing(gridengine.PROGRAMS)
-def test_grid_engine(shared, reference):
+def test_grid_engine(shared, one_node):
     with Cluster(2, "test-gridengine") as nodes:
         gridengine.start(nodes)
         ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
-                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *ARGS])  # fmt: skip
+                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT])  # fmt: skip
     assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
-    assert close(shared / "multinode.pt", reference)
+    assert close(shared / "multinode.pt", one_node)
 
 
 def test_all_of_them_run_the_same_file(shared):

@@ -94,9 +94,9 @@ class Fault:
 
 def record(name, noticed, back=None):
     if path := os.environ.get("CLUSTER_RECORD"):
-        again = f"training again after {back:4.1f} s" if back else "started again by hand"
+        again = f"training {back:4.1f} s" if back else "started again by hand"
         with open(path, "a") as file:
-            file.write(f"{name:44} noticed after {noticed:4.1f} s, {again}\n")
+            file.write(f"{name:42} noticed {noticed:4.1f} s, {again}\n")
 
 
 def repeated(*commands):
