@@ -58,6 +58,14 @@ def test_hello_names_every_rank(start):
     assert "sum of the ranks: 6, expected 6" in said
 
 
+def test_a_node_that_never_comes(start):
+    env = {"NNODES": "2", "ENDPOINT": "node1:29500", "JOIN_TIMEOUT": "5"}
+    words = ["sh", str(ROOT / "launch" / "torchrun_c10d.sh"), *SHORT]
+    alone = Command(start.nodes, "node1", words, env)
+    assert alone.wait() != 0
+    assert "RendezvousTimeoutError" in alone.out
+
+
 @pytest.mark.parametrize("missing", ["NNODES", "ENDPOINT"])
 def test_a_variable_that_is_missing_is_named(missing):
     env = {"NNODES": "2", "ENDPOINT": "node1:29500", "PATH": PATH}

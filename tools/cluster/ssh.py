@@ -1,4 +1,7 @@
-"""ssh between the nodes of a cluster, by keys of its own: `ssh -F $SSH_CONFIG node2 COMMAND`."""
+"""ssh between the nodes of a cluster, by keys of its own: `ssh -F $SSH_CONFIG node2 COMMAND`.
+
+sshd insists on an empty folder /run/sshd, which stays.
+"""
 
 import os
 import subprocess
