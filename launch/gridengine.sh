@@ -9,13 +9,14 @@ set -eu
 NNODES=$(wc -l <"${PE_HOSTFILE:?started by qsub -pe}")
 first=$(head -n 1 "$PE_HOSTFILE" | cut -d " " -f 1)
 export NNODES ENDPOINT="$first:$((20000 + JOB_ID % 10000))" JOB="$JOB_ID.${RESTARTED:-0}"
+quoted=$(for word in "$@"; do printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\''/g")"; done)
 pids=
 trap 'kill $pids 2>/dev/null || :' EXIT
 trap 'exit 143' TERM
 while read -r host slots _; do
-    # -inherit: a part of this job, counted and ended with it. No host needs ssh.
-    qrsh -inherit -nostdin -V "$host" /usr/bin/env -C "$PWD" NPROC="${NPROC:-$slots}" \
-        sh launch/torchrun_c10d.sh "$@" &
+    # -inherit: a part of this job, counted and ended with it. No host needs ssh. A shell there reads it.
+    qrsh -inherit -nostdin -V "$host" \
+        "cd '$PWD' && NPROC=${NPROC:-$slots} exec sh launch/torchrun_c10d.sh $quoted" &
     pids="$pids $!"
 done <"$PE_HOSTFILE"
 status=0

@@ -4,20 +4,26 @@
 #   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
 #   srun --ntasks=4 sh launch/ranks.sh python multinode.py 50 10                      (Slurm)
 #
-#   torch         Open MPI                        Slurm
-#   RANK          OMPI_COMM_WORLD_RANK            SLURM_PROCID
-#   WORLD_SIZE    OMPI_COMM_WORLD_SIZE            SLURM_NTASKS
-#   LOCAL_RANK    OMPI_COMM_WORLD_LOCAL_RANK      SLURM_LOCALID
-#   MASTER_ADDR   -x MASTER_ADDR=…                the first of SLURM_JOB_NODELIST
+#   torch              Open MPI                      Slurm
+#   RANK               OMPI_COMM_WORLD_RANK          SLURM_PROCID
+#   WORLD_SIZE         OMPI_COMM_WORLD_SIZE          SLURM_NTASKS
+#   LOCAL_RANK         OMPI_COMM_WORLD_LOCAL_RANK    SLURM_LOCALID
+#   LOCAL_WORLD_SIZE   OMPI_COMM_WORLD_LOCAL_SIZE    SLURM_STEP_TASKS_PER_NODE, as 2 or 2(x4)
+#   MASTER_ADDR        -x MASTER_ADDR=node1          the first of SLURM_STEP_NODELIST
+#   MASTER_PORT        29500                         from SLURM_JOB_ID: jobs may share a node
 #
 # What is set already stays. There are no restarts: a job that fails is started again by its scheduler.
 set -eu
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
 export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-}}}"
-if [ -z "${MASTER_ADDR:-}" ] && [ -n "${SLURM_JOB_NODELIST:-}" ]; then
-    MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+tasks=${SLURM_STEP_TASKS_PER_NODE:-}
+export LOCAL_WORLD_SIZE="${LOCAL_WORLD_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-${tasks%%[(,]*}}}"
+if [ -z "${MASTER_ADDR:-}" ] && [ -n "${SLURM_STEP_NODELIST:-}" ]; then
+    names=$(scontrol show hostnames "$SLURM_STEP_NODELIST")
+    MASTER_ADDR=$(echo "$names" | head -n 1)
 fi
-export MASTER_ADDR="${MASTER_ADDR:-localhost}" MASTER_PORT="${MASTER_PORT:-29500}"
+export MASTER_ADDR="${MASTER_ADDR:-localhost}"
+export MASTER_PORT="${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:-9500} % 10000))}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec "$@"

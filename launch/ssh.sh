@@ -8,17 +8,19 @@
 # ended by a signal, it ends all of them.
 set -eu
 : "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
-first=${HOSTS%% *}
+first=$(set -- $HOSTS; echo "$1") # split at blanks and at ends of lines
 quoted=$(for word in "$@"; do printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\''/g")"; done)
 number=0 pids=
 trap 'kill $pids 2>/dev/null || :' EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 for host in $HOSTS; do
     # -tt: without a terminal, what runs there would not notice that the connection has gone.
     ${RSH:-ssh -tt} "$host" "cd '$PWD' && NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
-        ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first NPROC=${NPROC:-1} JOB=${JOB:-job} \
-        MAX_RESTARTS=${MAX_RESTARTS:-3} exec $quoted" </dev/null &
+        ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \
+        NPROC=${NPROC:-1} JOB=${JOB:-job} MAX_RESTARTS=${MAX_RESTARTS:-3} \
+        JOIN_TIMEOUT=${JOIN_TIMEOUT:-600} exec $quoted" </dev/null &
     pids="$pids $!" number=$((number + 1))
 done
 status=0

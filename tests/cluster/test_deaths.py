@@ -18,6 +18,7 @@ def test_an_agent_is_killed_and_its_workers_end(training, undisturbed):
     training.start().reach(12)
     fault = Fault("an agent is killed, and started again", training)
     training.signal("node2", "agent", signal.SIGKILL)
+    fault.noticed()
     assert training["node2"].wait(NOTICED) != 0  # its workers have let go of its output, too
     assert training.pids("node2", "worker") == []
     training.start("node2")  # as its supervisor would
@@ -30,6 +31,7 @@ def test_a_node_dies_and_an_empty_one_takes_its_place(training, undisturbed):
     training.start().reach(12)
     fault = Fault("a node dies, an empty one takes its place", training)
     training.nodes.kill("node2")
+    fault.noticed()
     training.replace("node2")
     fault.went_on()
     training.ends_like(undisturbed)

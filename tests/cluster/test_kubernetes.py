@@ -53,6 +53,7 @@ def test_the_names_and_numbers_that_must_agree():
     port = service["spec"]["ports"][0]["port"]
     pod = f"{job['metadata']['name']}-0.{service['metadata']['name']}"
     assert settings["ENDPOINT"] == f"{pod}:{port}"
+    assert f"ENDPOINT=localhost:{port};" in container["command"][2]  # of pod 0
     assert {mount["name"] for mount in container["volumeMounts"]} <= {
         volume["name"] for volume in spec["volumes"]
     }

@@ -2,7 +2,6 @@
 
 import re
 import signal
-from pathlib import Path
 
 from tests.cluster.training import ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
 
@@ -41,9 +40,10 @@ def test_a_process_freezes(training, undisturbed):
 def test_sigterm(training, undisturbed):
     """As a scheduler ends a job: every agent is told. All end within the grace."""
     training.start().reach(12)
-    for name in training.nodes.nodes:
-        training.signal(name, "agent", signal.SIGTERM)
+    agents = {name: training.pids(name, "agent") for name in training.nodes.nodes}
     first, moment = training["node1"], training["node1"].now
+    for name, pids in agents.items():
+        training.nodes.output(name, ["kill", "-TERM", *pids])
     assert all(training[name].wait(30) for name in training.nodes.nodes)
     record("SIGTERM to every agent", first.now - moment)
     training.start()
@@ -65,4 +65,5 @@ def test_with_fewer_nodes_meanwhile(training):
     assert resumed[0].endswith(", 16 samples a step")  # with both it was 32
     last = [text for _, text in clock.lines if "| loss" in text][-1]
     assert float(re.search(r"loss ([\d.]+)", last)[1]) < 0.03, last
-    assert Path(training.nodes.folder("node1") / "multinode.pt").exists()
+    assert repeated(clock) <= SAVE_EVERY
+    assert training.pids("node1", "agent") == training.pids("node1", "worker") == []

@@ -73,17 +73,19 @@ class Fault:
 
     def __init__(self, name, training):
         self.name, self.training, self.clock = name, training, training["node1"]
+        self.after = None  # seconds until it was noticed
         self.before = training.pids("node1", "worker")
         self.moment = self.clock.now
 
     def noticed(self, limit=NOTICED):
-        """Seconds until it was."""
+        """Seconds until it was. To be asked for before anything else is done."""
         there = " || ".join(f"kill -0 {pid}" for pid in self.before)
         gone = ["sh", "-c", f"({there}) 2>/dev/null && echo there"]
         while self.training.nodes.output("node1", gone):
             assert self.clock.now - self.moment < limit, self.clock.out
             time.sleep(0.05)
-        return self.clock.now - self.moment
+        self.after = self.after or self.clock.now - self.moment
+        return self.after
 
     def went_on(self, limit=NOTICED):
         noticed = self.noticed(limit)

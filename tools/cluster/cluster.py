@@ -213,7 +213,7 @@ class Cluster:
         self._at("switch", f"ip link set to-{name} up")
 
     def kill(self, name: str):
-        """Pull a node's plug: all its processes die at once; its disk stays."""
+        """All processes of a node die at once; its disk stays. (To pull its plug is to `cut`.)"""
         _kill(self.holders.pop(self._known(name)))
         # The kernel removes the cable some time later: by then a new node may have one.
         self._at("switch", f"ip link del to-{name} 2>/dev/null || :")

@@ -53,11 +53,6 @@ def start(cluster: Cluster) -> None:
     cluster.until((place / "munge.socket").exists, "munge does not start")
     cluster.serve({}, [("node1", ["slurmctld", "-D", "-i"])])
     cluster.serve({}, [(name, ["slurmd", "-D", "-N", name]) for name in cluster.nodes])
-    wait(cluster)
-
-
-def wait(cluster: Cluster) -> None:
-    """Until every node is idle. Raises ClusterError if one is not within half a minute."""
 
     def idle():
         states = cluster.output("node1", ["sinfo", "-h", "-N", "-o", "%t"]).split()
