@@ -15,6 +15,11 @@ from tools.cluster import Cluster
 POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
 
 
+def named(size):
+    """A cluster, to be started, whose name no other run of the tests has."""
+    return Cluster(size, f"test-{uuid.uuid4().hex[:8]}")
+
+
 @pytest.fixture
 def cluster():
     """Makes clusters of a size; all are taken down."""
@@ -23,7 +28,7 @@ def cluster():
     made = []
 
     def make(size):
-        made.append(Cluster(size, f"test-{uuid.uuid4().hex[:8]}"))
+        made.append(named(size))
         return made[-1].up()
 
     yield make

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE
+from tests.cluster.conftest import POSSIBLE, named
 from tests.cluster.jobs import SHORT, Command, close, lay
 from tests.faults import most_repeated
 from tests.processes import ROOT, STANDALONE, Process
-from tools.cluster import Cluster, gridengine, slurm, ssh
+from tools.cluster import gridengine, slurm, ssh
 
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
 
@@ -49,7 +49,7 @@ def ran(nodes, words, **env):
 
 @pytest.fixture(scope="module")
 def with_slurm():
-    with Cluster(2, "test-slurm") as nodes:
+    with named(2) as nodes:
         slurm.start(nodes)
         yield nodes
 
@@ -137,7 +137,7 @@ def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, 
 
 @pytest.fixture
 def with_ssh():
-    with Cluster(2, "test-ssh") as nodes:
+    with named(2) as nodes:
         ssh.start(nodes)
         yield nodes
 
@@ -168,7 +168,7 @@ def test_a_list_of_hosts(with_ssh, shared, one_node):
 
 @missing(gridengine.PROGRAMS)
 def test_grid_engine(shared, one_node):
-    with Cluster(2, "test-gridengine") as nodes:
+    with named(2) as nodes:
         gridengine.start(nodes)
         ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
                     "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT])  # fmt: skip
