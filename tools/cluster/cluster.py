@@ -73,8 +73,8 @@ class Cluster:
             raise ClusterError(f"no {', '.join(sorted(missing))} here: apt install {packages}")
 
     def _add(self, name):
-        folder = self.folder(name)
-        folder.mkdir()
+        self.folder(name).mkdir()
+        self.temporary(name).mkdir()
         hosts = self.place / f"hosts.{name}"  # its own: a test may break it
         shutil.copy(self.place / "hosts", hosts)
         self._hold(name, f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up")
@@ -149,9 +149,14 @@ class Cluster:
         """Where a node's processes start: a disk that no other node sees."""
         return self.place / name
 
+    def temporary(self, name: str) -> Path:
+        """What its processes put into /tmp elsewhere: names of theirs are unique on a node only."""
+        return self.place / f"tmp.{name}"
+
     def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
         """Start a command on a node, in its folder. `options` are those of Popen."""
-        own = {**self.services["environment"], **(env or {}), "HOSTNAME": name}
+        own = {"HOSTNAME": name, "TMPDIR": str(self.temporary(name))}
+        own |= {**self.services["environment"], **(env or {})}
         return subprocess.Popen(
             [*self._enter(name), f"--wd={self.folder(name)}", "--", *words],
             env={**os.environ, **own}, **options,
@@ -225,7 +230,8 @@ class Cluster:
             self.kill(name)
         if not (self.place / f"hosts.{name}").exists():
             raise ClusterError(self._none(name))
-        shutil.rmtree(self.folder(name))
+        for disk in (self.folder(name), self.temporary(name)):
+            shutil.rmtree(disk)
         self._add(name)
         for at, words in self.services["daemons"]:
             if at == name:

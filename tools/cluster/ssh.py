@@ -17,7 +17,7 @@ PidFile none
 UsePAM no
 PermitRootLogin yes
 PasswordAuthentication no
-SetEnv PATH={path}
+SetEnv PATH={path} TMPDIR={temporary}
 """
 CLIENT = """\
 Host *
@@ -39,11 +39,13 @@ def start(cluster: Cluster) -> None:
         subprocess.run(words, check=True)
     key = (place / "host.pub").read_text()
     (place / "known").write_text("".join(f"{name} {key}" for name in cluster.nodes))
-    (place / "server").write_text(SERVER.format(place=place, path=os.environ["PATH"]))
+    for name in cluster.nodes:
+        facts = {"path": os.environ["PATH"], "temporary": cluster.temporary(name)}
+        (place / name).write_text(SERVER.format(place=place, **facts))
     (place / "client").write_text(CLIENT.format(place=place))
-    serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/server"
+    serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/"
     cluster.serve({"SSH_CONFIG": str(place / "client")},
-                  [(name, ["sh", "-c", serve]) for name in cluster.nodes])  # fmt: skip
+                  [(name, ["sh", "-c", serve + name]) for name in cluster.nodes])  # fmt: skip
     for name in cluster.nodes:
         there = ["ssh", "-F", str(place / "client"), name, "hostname"]
         cluster.until(lambda there=there, name=name: cluster.output("node1", there).strip() == name,
