@@ -5,6 +5,8 @@ sshd insists on an empty folder /run/sshd, which stays.
 
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 from .cluster import Cluster
 
@@ -40,7 +42,8 @@ def start(cluster: Cluster) -> None:
     key = (place / "host.pub").read_text()
     (place / "known").write_text("".join(f"{name} {key}" for name in cluster.nodes))
     for name in cluster.nodes:
-        facts = {"path": os.environ["PATH"], "temporary": cluster.temporary(name)}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        facts = {"path": path, "temporary": cluster.temporary(name)}
         (place / name).write_text(SERVER.format(place=place, **facts))
     (place / "client").write_text(CLIENT.format(place=place))
     serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/"
