@@ -81,10 +81,11 @@ class Cluster:
         node, switch, port = self.holders[name], self.holders["switch"], f"to-{name}"
         _sh(f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}")
         self._at("switch", f"ip link set {port} master switch; ip link set {port} up")
-        # A machine that boots tells the others that this address is at its new cable.
-        told = "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify"
-        address = f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up"
-        self._at(name, f"{told}; {address}")
+        self._at(name, f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up")
+        # A machine that boots tells the others that its address is at a new card. Here they have
+        # to ask: else they would go on writing to the old one, for up to a minute.
+        for other in set(self.nodes) - {name}:
+            self._at(other, "ip neigh flush dev eth0")
 
     def _hold(self, name, prepare):
         """A process in namespaces of its own, after the commands in `prepare`."""
