@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.processes import ROOT
 from tests.site import SITE, built, pages
 from tests.site.test_browser import check_accessible, check_width
 
@@ -42,11 +43,19 @@ def test_copying_a_diff_copies_the_new_code(window, name):
 @pytest.mark.parametrize("name", built(pages('class="run highlight-console')))
 def test_copying_a_command_leaves_its_prompt_and_its_output(window, name):
     page = window(name)
-    for block in page.locator(".run-block .highlight").all():
+    for block in page.locator(".run-block:not(.recipe) .highlight").all():
         text = block.locator("pre").inner_text()
         commands = re.findall(r"(?m)^\$ ((?:.* \\\n)*.*)$", text)
         copied = clipboard_after_click(page, block)
         assert re.sub(r"\n{2,}", "\n", copied.strip()) == "\n".join(commands)
+
+
+@pytest.mark.parametrize("name", built(pages('class="run-block recipe')))
+def test_copying_a_recipe_copies_the_file(window, name):
+    page = window(name)
+    files = {path.read_text(encoding="utf-8").strip() for path in (ROOT / "launch").iterdir()}
+    for block in page.locator(".recipe .highlight").all():
+        assert clipboard_after_click(page, block).strip() in files
 
 
 def columns(page):
