@@ -196,3 +196,13 @@ def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypa
     assert times([line, "exit 3"])[1] == 8
     assert all(json.loads(path.read_text()) for path in cache.iterdir())
     assert not [path for path in cache.iterdir() if path.name.startswith(".")]
+
+
+def test_a_recipe_that_no_test_names_is_no_recipe_of_the_page(tmp_path):
+    """In a comment a name proves nothing: docs/_ext/recipe.py."""
+    from docs._ext import recipe
+
+    test = tmp_path / "test_it.py"
+    test.write_text('run("launch/slurm.sh")  # not other.sh\n# nor third.sh\n')
+    named = [name for name in ("slurm.sh", "other.sh", "third.sh") if recipe.names(test, name)]
+    assert named == ["slurm.sh"]

@@ -138,6 +138,15 @@ def test_by_command(cluster):
     assert "no cluster is up" in tool(name, "list").stderr
 
 
+def test_a_service_that_does_not_start_is_quoted(cluster):
+    nodes = cluster(1)
+    nodes.serve({}, [("node1", ["sh", "-c", "echo no key >&2; exit 1"])])
+    with pytest.raises(ClusterError, match="no service in 1 s: no key"):
+        nodes.until(lambda: False, "no service", 1)
+    with pytest.raises(ClusterError, match="no nonesuch here: apt install a-package"):
+        nodes.needs({"sh": "dash", "nonesuch": "a-package"})
+
+
 def test_without_root_it_says_what_to_do(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ClusterError, match=r"need root: sudo .* docs/labs/nodes.py"):

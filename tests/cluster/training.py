@@ -75,6 +75,7 @@ class Fault:
         self.name, self.training, self.clock = name, training, training["node1"]
         self.after = None  # seconds until it was noticed
         self.before = training.pids("node1", "worker")
+        assert self.before, self.clock.out
         self.moment = self.clock.now
 
     def noticed(self, limit=NOTICED):

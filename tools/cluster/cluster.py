@@ -66,8 +66,7 @@ class Cluster:
 
     def needs(self, programs: dict[str, str]):
         """Raises ClusterError if a program is missing: `programs` names the package of each."""
-        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        missing = {name for name in programs if not shutil.which(name, path=path)}
+        missing = {name for name in programs if not shutil.which(name, path=_path())}
         if missing:
             packages = " ".join(sorted({programs[name] for name in missing}))
             raise ClusterError(f"no {', '.join(sorted(missing))} here: apt install {packages}")
@@ -193,8 +192,7 @@ class Cluster:
             self._serve(name, words)
 
     def _serve(self, name, words):
-        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        environment = {**os.environ, **self.services["environment"], "PATH": path}
+        environment = {**os.environ, **self.services["environment"], "PATH": _path()}
         with open(self.place / f"{name}.log", "a") as log:
             self._parents.append(subprocess.Popen(
                 [*self._enter(name), "--", *words], env=environment, start_new_session=True,
@@ -206,7 +204,9 @@ class Cluster:
         end = time.monotonic() + limit
         while not condition():
             if time.monotonic() > end:
-                raise ClusterError(f"{complaint}: see {self.place}/*.log")
+                logs = [log.read_text().strip() for log in self.place.glob("*.log")]
+                said = " | ".join(text.rpartition("\n")[2] for text in logs if text)
+                raise ClusterError(f"{complaint} in {limit:.0f} s: {said or 'not a word from it'}")
             time.sleep(0.05)
 
     def cut(self, name: str):
@@ -253,6 +253,11 @@ class Cluster:
 
     def _at(self, name, command):
         _run([*self._enter(name), "sh", "-ec", command])
+
+
+def _path():
+    """With the folders of daemons, which not every shell has."""
+    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def _sh(command):

@@ -69,7 +69,7 @@ def start(cluster: Cluster) -> None:
     mounts = ""
     for number, where in enumerate(PLACES):  # every node sees copies in the place of the system's
         subprocess.run(["cp", "-a", where, place / str(number)], check=True)
-        mounts += f"mount --bind {place}/{number} {where}; "
+        mounts += f"mountpoint -q {where} || mount --bind {place}/{number} {where}; "
     (place / "0" / "default" / "common" / "act_qmaster").write_text("node1\n")
     environment = {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
 
@@ -95,9 +95,9 @@ def start(cluster: Cluster) -> None:
     said = conf("-Aq", "queue", QUEUE)
     if "added" not in said:
         raise ClusterError(f"Grid Engine takes no queue: {said.strip()}")
-    for name in cluster.nodes:
-        # A node that is replaced does all of this again.
-        cluster.serve({}, [(name, ["sh", "-c", f"{mounts}exec sge_execd"])])
+    # With the mounts, for a node that is replaced has none.
+    execd = ["sh", "-c", f"{mounts}exec sge_execd"]
+    cluster.serve({}, [(name, execd) for name in cluster.nodes])
 
     def ready():
         lines = cluster.output("node1", ["qstat", "-f"]).splitlines()

@@ -1,7 +1,7 @@
 """What every Python started by a page runs first.
 
 Half a second of `import torch`, a sixth, is Python looking for garbage among the
-new modules. A site starts 130 processes, and they print the same without it.
+new modules. A site starts more than a hundred processes, and they print the same without it.
 """
 
 import gc
