@@ -1,8 +1,12 @@
 """Pages as docs/conf.py has them built: code cells, pictures, notebooks."""
 
 import ast
+import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -177,3 +181,22 @@ def test_a_page_as_a_notebook():
     for name in files:
         of_docs = name in ("fresh.py", "lab.py")
         assert files[name] == (ROOT / ("docs" if of_docs else "") / name).read_text()
+
+
+def test_parts_of_one_run_share_a_folder_in_a_notebook(tmp_path):
+    lines = "   echo one > kept\n   cat kept\n"
+    parts = [f".. run::\n   :expect: one\n   :lines: {n} {n}\n\n{lines}\n" for n in (1, 2)]
+    made = notebook.make([("text", "Title\n====="), ("text", "\n".join(parts))])
+    first, second = [cell.source.removeprefix("%%bash\n") for cell in made.cells[-2:]]
+    shutil.copy(ROOT / "docs" / "fresh.py", tmp_path)
+
+    def ran(cell):
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return subprocess.run(
+            ["bash", "-c", cell], cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+
+    assert (ran(second).returncode, ran(second).stdout) == (1, "first run the cells above\n")
+    assert (ran(first).returncode, ran(first).stdout) == (0, "")
+    assert (ran(second).returncode, ran(second).stdout) == (0, "one\n")

@@ -5,6 +5,7 @@ that the page uses into a folder of their own, unless they are there already.
 """
 
 import ast
+import hashlib
 import re
 
 import nbformat.v4 as new
@@ -34,6 +35,12 @@ os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
 
 # Each command has scripts of its own, as on the page: many go on from what they find.
 START = 'cd "$(python fresh.py)"; set -eo pipefail'
+# But blocks that show parts of one run (`:lines:`) share their scripts, and each runs its part.
+FIRST_PART = 'cd "$(python fresh.py | tee .run-KEY)"; set -eo pipefail'
+NEXT_PART = (
+    'folder=$(cat .run-KEY 2>/dev/null) || { echo "first run the cells above"; exit 1; }\n'
+    'cd "$folder"; set -eo pipefail'
+)
 
 
 def make(blocks):
@@ -83,7 +90,8 @@ def _text_cells(text, lessons):
             prose = ""
             lines = directives.commands(found.body, lessons)
             magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
-            yield new.new_code_cell("\n".join([magic, START, *lines])), shell.dependencies(lines)
+            start, part = _part(found.options, lines)
+            yield new.new_code_cell("\n".join([magic, start, *part])), shell.dependencies(lines)
         elif found.name == "lesson-diff":
             edit = lessons[found.argument].edit(found.options["edit"])
             prose += f"\n```diff\n{_diff(edit)}\n```\n\n{found.body}\n\n"
@@ -104,6 +112,15 @@ def _text_cells(text, lessons):
     prose += text[end:]
     if prose.strip():
         yield _markdown(prose), []
+
+
+def _part(options, lines):
+    """How the cell of a command begins, and which of its lines it runs."""
+    if "lines" not in options:
+        return START, lines
+    first, last = map(int, options["lines"].split())
+    key = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+    return (FIRST_PART if first == 1 else NEXT_PART).replace("KEY", key), lines[first - 1 : last]
 
 
 def _included(found):
