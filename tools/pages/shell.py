@@ -179,6 +179,7 @@ def _environment(temporary):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     quick = str(Path(__file__).with_name("quick"))
     ours = {"PATH": path, "PYTHONPATH": quick, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
+    ours["OMP_WAIT_POLICY"] = "passive"  # threads without work leave the cores to other commands
     return inherited | ours
 
 
