@@ -6,6 +6,7 @@ import sys
 import uuid
 
 import pytest
+from filelock import FileLock
 
 from tests.cluster.jobs import SHORT
 from tests.cluster.training import ARGS, Training
@@ -36,22 +37,31 @@ def cluster():
         one.down()
 
 
-@pytest.fixture(scope="module")
+def train_once(factory, name, args, nproc):
+    """The checkpoint of a run on one node, trained once for all processes of the tests."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with FileLock(shared / f"{name}.lock"):
+        if not (shared / name).exists():
+            folder = factory.mktemp(name)
+            with Process(
+                "multinode", *args[1:], cwd=folder, nproc=nproc, launcher=STANDALONE
+            ) as process:
+                assert process.wait() == 0, process.tail
+            folder.rename(shared / name)  # only a run that has ended well
+    return shared / name / "multinode.pt"
+
+
+@pytest.fixture(scope="session")
 def one_node(tmp_path_factory):
-    """The checkpoint of one node with four processes, after the arguments SHORT."""
-    folder = tmp_path_factory.mktemp("one-node")
-    with Process("multinode", *SHORT[1:], cwd=folder, nproc=4, launcher=STANDALONE) as process:
-        assert process.wait() == 0, process.tail
-    return folder / "multinode.pt"
+    """One node with four processes, after the arguments SHORT."""
+    return train_once(tmp_path_factory, "one-node", SHORT, 4)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """The checkpoint of the training that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with Process("multinode", *ARGS[1:], cwd=folder, launcher=STANDALONE) as process:
-        assert process.wait() == 0, process.tail
-    return folder / "multinode.pt"
+    """The training that nobody disturbs."""
+    return train_once(tmp_path_factory, "undisturbed", ARGS, 2)
 
 
 @pytest.fixture

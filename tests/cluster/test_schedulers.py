@@ -8,8 +8,9 @@ import pytest
 
 from tests.cluster.conftest import POSSIBLE, named
 from tests.cluster.jobs import SHORT, Command, close, lay
-from tests.faults import most_repeated
-from tests.processes import ROOT, STANDALONE, Process
+from tests.cluster.training import ARGS, SAVE_EVERY
+from tests.faults import most_repeated, same
+from tests.processes import ROOT
 from tools.cluster import gridengine, slurm, ssh
 
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
@@ -60,7 +61,7 @@ class Job:
     def __init__(self, nodes, folder, *words, **env):
         self.nodes, self.file = nodes, folder / "job.txt"
         said = ran(nodes, ["sbatch", "--parsable", f"--chdir={folder}", f"--output={self.file}",
-                           "--nodes=2", *words], NPROC="2", **env)  # fmt: skip
+                           "--nodes=2", *words], **{"NPROC": "2", **env})  # fmt: skip
         self.number = said.split()[-1]
 
     @property
@@ -117,22 +118,18 @@ def test_processes_that_srun_starts(with_slurm, shared, one_node):
 
 
 @missing(slurm.PROGRAMS)
-def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, tmp_path_factory):
-    undisturbed = tmp_path_factory.mktemp("undisturbed")
-    args = ["60", "5", "--batch_size", "16"]
-    with Process("multinode", *args, cwd=undisturbed, nproc=4, launcher=STANDALONE) as process:
-        job = Job(with_slurm, shared, "launch/slurm.sh", "multinode.py", *args)
-        job.wait_for("Epoch 1[0-9] . loss")
-        with_slurm.output("node1", ["scancel", "--batch", "--signal=USR1", job.number])
-        job.wait("PENDING")
-        # Slurm lets a requeued job wait for two minutes; the test does not.
-        with_slurm.output("node1", ["scontrol", "update", f"jobid={job.number}", "StartTime=now"])
-        job.wait("COMPLETED", "FAILED")
-        assert job.state() == "COMPLETED", job.said
-        assert process.wait(LIMIT) == 0, process.tail
+def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, undisturbed):
+    job = Job(with_slurm, shared, "launch/slurm.sh", *ARGS, NPROC="1")
+    job.wait_for("Epoch 1[0-9] . loss")
+    with_slurm.output("node1", ["scancel", "--batch", "--signal=USR1", job.number])
+    job.wait("PENDING")
+    # Slurm lets a requeued job wait for two minutes; the test does not.
+    with_slurm.output("node1", ["scontrol", "update", f"jobid={job.number}", "StartTime=now"])
+    job.wait("COMPLETED", "FAILED")
+    assert job.state() == "COMPLETED", job.said
     assert "goes back into the queue" in job.said and "Resuming after epoch" in job.said
-    assert most_repeated(job.said.splitlines(), 5) <= 5
-    assert close(shared / "multinode.pt", undisturbed / "multinode.pt")
+    assert most_repeated(job.said.splitlines(), SAVE_EVERY) <= SAVE_EVERY
+    assert same(shared / "multinode.pt", undisturbed)
 
 
 @pytest.fixture
