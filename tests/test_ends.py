@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests import processes
+from tests.mistakes import ALONE, python
 from tests.processes import Process
-from tests.test_mistakes import ALONE, python
 
 GONE_WITHIN = 30  # seconds; it takes two or three, more where others compete for the cores
 

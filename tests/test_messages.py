@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import utils
+from tests.mistakes import alone, check_each, fake, python
 from tests.processes import LESSONS, epochs, losses, run
-from tests.test_mistakes import alone, check_each, fake, python
 
 on_cpu = pytest.mark.skipif(utils._num_gpus() > 0, reason="says what it says without a GPU")
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.mistakes import ALONE
 from tests.processes import LIMIT, ROOT
 from tests.test_ends import check_gone
-from tests.test_mistakes import ALONE
 
 FOLDER = ROOT / "docs" / "symptoms"
 PAGE = ROOT / "docs" / "pages" / "symptoms.rst"

@@ -1,47 +1,66 @@
-"""launch/kubernetes.yaml, against the schemas of Kubernetes, offline; and what they cannot see."""
+"""launch/kubernetes.yaml and kubeflow.yaml: checked by schemas, offline; their pods, on nodes."""
 
 import pytest
 
+from tests.cluster.jobs import Command, lay
 from tests.processes import ROOT
 
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="no kubernetes-validate: make test installs it"
 )
+train_job = pytest.importorskip(
+    "kubeflow_trainer_api.models.trainer_v1alpha1_train_job",
+    reason="no kubeflow-trainer-api: make test installs it",
+)
 import yaml  # noqa: E402  (kubernetes-validate brings it)
 
 VERSION = "1.33"
-TEXT = (ROOT / "launch" / "kubernetes.yaml").read_text(encoding="utf-8")
+KUBERNETES = (ROOT / "launch" / "kubernetes.yaml").read_text(encoding="utf-8")
+KUBEFLOW = (ROOT / "launch" / "kubeflow.yaml").read_text(encoding="utf-8")
 
 
 def validated(text):
+    """The resources of a file. Raises a ValueError for what Kubernetes or Kubeflow would refuse."""
     found = list(yaml.safe_load_all(text))
     for resource in found:
-        kubernetes_validate.validate(resource, VERSION, strict=True)
+        if resource["apiVersion"].startswith("trainer.kubeflow.org/"):
+            job = train_job.TrainerV1alpha1TrainJob.from_dict(resource)
+            if job.to_dict() != resource:  # the models leave out what they do not know
+                raise ValueError(f"Kubeflow has no such fields: {job.to_dict()} of {resource}")
+            continue
+        try:
+            kubernetes_validate.validate(resource, VERSION, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            raise ValueError(error.message) from error
     return found
 
 
 def test_the_schemas_know_every_field():
-    service, job = validated(TEXT)
-    assert (service["kind"], job["kind"]) == ("Service", "Job")
+    assert [one["kind"] for one in validated(KUBERNETES)] == ["Service", "Job"]
+    assert [one["kind"] for one in validated(KUBEFLOW)] == ["TrainJob"]
 
 
 @pytest.mark.parametrize(
-    "right, wrong",
+    "text, right, wrong",
     [
-        ("completionMode: Indexed", "completionsMode: Indexed"),
-        ("parallelism: 2", "parallelism: two"),
-        ("mountPath: /work", "mountpath: /work"),
-        ("clusterIP: None", "clusterIP: [None]"),
+        (KUBERNETES, "completionMode: Indexed", "completionsMode: Indexed"),
+        (KUBERNETES, "parallelism: 2", "parallelism: two"),
+        (KUBERNETES, "mountPath: /work", "mountpath: /work"),
+        (KUBERNETES, "clusterIP: None", "clusterIP: [None]"),
+        (KUBEFLOW, "numNodes: 2", "nodes: 2"),
+        (KUBEFLOW, "numProcPerNode: 2", "numProcPerNode: two"),
+        (KUBEFLOW, "runtimeRef:", "runtime:"),
+        (KUBEFLOW, "mountPath: /work", "mountpath: /work"),
     ],
 )
-def test_a_mistake_is_found(right, wrong):
-    assert right in TEXT
-    with pytest.raises(kubernetes_validate.ValidationError):
-        validated(TEXT.replace(right, wrong, 1))
+def test_a_mistake_is_found(text, right, wrong):
+    assert right in text
+    with pytest.raises(ValueError):
+        validated(text.replace(right, wrong, 1))
 
 
 def test_the_names_and_numbers_that_must_agree():
-    service, job = validated(TEXT)
+    service, job = validated(KUBERNETES)
     spec = job["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     settings = {one["name"]: one.get("value") for one in container["env"]}
@@ -53,7 +72,50 @@ def test_the_names_and_numbers_that_must_agree():
     port = service["spec"]["ports"][0]["port"]
     pod = f"{job['metadata']['name']}-0.{service['metadata']['name']}"
     assert settings["ENDPOINT"] == f"{pod}:{port}"
-    assert f"ENDPOINT=localhost:{port};" in container["command"][2]  # of pod 0
     assert {mount["name"] for mount in container["volumeMounts"]} <= {
         volume["name"] for volume in spec["volumes"]
     }
+
+
+def of_kubernetes(number):
+    """What pod `number` runs, and the variables that it has."""
+    job = validated(KUBERNETES)[1]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    return container, {**env, "JOB_COMPLETION_INDEX": str(number)}
+
+
+def of_kubeflow(number):
+    """With what Kubeflow Trainer 2.3 sets (its pkg/runtime/framework/plugins/torch/torch.go)."""
+    (job,) = validated(KUBEFLOW)
+    name, trainer = job["metadata"]["name"], job["spec"]["trainer"]
+    return trainer, {
+        "PET_NNODES": str(trainer["numNodes"]),
+        "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+        "PET_NODE_RANK": str(number),
+        "PET_MASTER_ADDR": f"{name}-node-0-0.{name}",
+        "PET_MASTER_PORT": "29500",
+    }
+
+
+@pytest.mark.parametrize("pod", [of_kubernetes, of_kubeflow])
+def test_pods_on_nodes_say_hello(pod, cluster):
+    """Of the name of pod 0 only the others know: it comes late, and pod 0 must not wait for it."""
+    nodes, running = cluster(2), []
+    for number, node in enumerate(nodes.nodes):
+        folder = nodes.folder(node)
+        lay(folder, "launch")
+        container, env = pod(number)
+        if number:
+            line = f"{nodes.address('node1')} ddp-0.ddp ddp-node-0-0.ddp"
+            nodes.output(node, ["sh", "-c", f"echo {line} >>/etc/hosts"])
+        words = [word.replace("/work", str(folder)) for word in container["command"]]
+        running.append(Command(nodes, node, [*words, *container["args"]], env))
+    for command in running:
+        assert command.wait() == 0, command.out
+    said = "\n".join(text for command in running for _, text in command.lines)
+    ranks = said[said.index("4 ranks over gloo") :].split("\n")[0]
+    assert sorted(one.split()[2] for one in ranks.partition(": ")[2].split(", ")) == [
+        "node1:0", "node1:1", "node2:0", "node2:1",
+    ]  # fmt: skip
+    assert "sum of the ranks: 6, expected 6" in said

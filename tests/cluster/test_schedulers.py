@@ -78,6 +78,11 @@ class Job:
             assert time.monotonic() < end, f"{self.state()}\n{self.said}"
             time.sleep(0.1)
 
+    def again(self):
+        """Slurm lets a job that came back into the queue wait for two minutes; the tests do not."""
+        self.wait("PENDING")
+        self.nodes.output("node1", ["scontrol", "update", f"jobid={self.number}", "StartTime=now"])
+
     def wait_for(self, pattern):
         end = time.monotonic() + LIMIT
         while not re.search(pattern, self.said):
@@ -118,16 +123,19 @@ def test_processes_that_srun_starts(with_slurm, shared, one_node):
 
 
 @missing(slurm.PROGRAMS)
-def test_near_its_time_limit_a_job_goes_back_into_the_queue(with_slurm, shared, undisturbed):
+def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
+    """Near its time limit it does so itself; then a more urgent one takes its nodes."""
     job = Job(with_slurm, shared, "launch/slurm.sh", *ARGS, NPROC="1")
     job.wait_for("Epoch 1[0-9] . loss")
     with_slurm.output("node1", ["scancel", "--batch", "--signal=USR1", job.number])
-    job.wait("PENDING")
-    # Slurm lets a requeued job wait for two minutes; the test does not.
-    with_slurm.output("node1", ["scontrol", "update", f"jobid={job.number}", "StartTime=now"])
+    job.again()
+    job.wait_for(r"(?s)Resuming.*Epoch 2[0-9] . loss")
+    assert "goes back into the queue" in job.said
+    ran(with_slurm, ["srun", "--partition=urgent", "--nodes=2", "--exclusive", "true"])
+    job.again()
     job.wait("COMPLETED", "FAILED")
     assert job.state() == "COMPLETED", job.said
-    assert "goes back into the queue" in job.said and "Resuming after epoch" in job.said
+    assert job.said.count("Resuming after epoch") == 2
     assert most_repeated(job.said.splitlines(), SAVE_EVERY) <= SAVE_EVERY
     assert same(shared / "multinode.pt", undisturbed)
 
@@ -163,18 +171,29 @@ def test_a_list_of_hosts(with_ssh, shared, one_node):
     assert close(shared / "multinode.pt", one_node)
 
 
-@missing(gridengine.PROGRAMS)
-def test_grid_engine(shared, one_node):
+@pytest.fixture(scope="module")
+def with_gridengine():
     with named(2) as nodes:
         gridengine.start(nodes)
-        ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
-                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT])  # fmt: skip
-    assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
+        yield nodes
+
+
+def qsub(nodes, folder, *words):
+    """What a job of Grid Engine printed, when it has ended well."""
+    told = ["qsub", "-sync", "y", "-wd", folder, "-V", "-j", "y", "-o", folder / "job.txt"]
+    ran(nodes, [*told, *words])
+    return (folder / "job.txt").read_text()
+
+
+@missing(gridengine.PROGRAMS)
+def test_grid_engine(with_gridengine, shared, one_node):
+    words = ["-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT]
+    assert qsub(with_gridengine, shared, *words).count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
 
 
-def test_the_recipes_name_no_script():
-    for recipe in (ROOT / "launch").glob("*.sh"):
-        code = re.sub(r"(?m)(^|\s)#.*", "", recipe.read_text())
-        assert ".py" not in code, recipe
-        assert '"$@"' in code or recipe.name == "torchrun_env.sh", recipe  # that one is sourced
+@missing(gridengine.PROGRAMS)
+def test_grid_engine_starts_a_job_again_that_ends_with_99(with_gridengine, tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("echo a turn; [ -e first ] || { touch first; exit 99; }")
+    assert qsub(with_gridengine, tmp_path, script).splitlines() == ["a turn", "a turn"]

@@ -14,7 +14,9 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
     fault = Fault("a link is cut, tcp_retries2=5; then healed", training)
     training.nodes.cut("node2")
     fault.noticed(2 * NOTICED)
+    assert training["node2"].wait(2 * NOTICED) != 0  # it does not connect to the store again
     training.nodes.heal("node2")
+    training.start("node2")  # as its supervisor would
     fault.went_on(2 * NOTICED)
     training.ends_like(undisturbed)
     assert repeated(fault.clock) <= SAVE_EVERY

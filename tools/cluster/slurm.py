@@ -29,7 +29,10 @@ MailProg=/bin/true
 KillWait=5
 SlurmdTimeout=20
 {nodes}
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 PartitionName=all Nodes=ALL Default=YES State=UP
+PartitionName=urgent Nodes=ALL State=UP PriorityTier=2
 """
 
 
@@ -55,7 +58,7 @@ def start(cluster: Cluster) -> None:
     cluster.serve({}, [(name, ["slurmd", "-D", "-N", name]) for name in cluster.nodes])
 
     def idle():
-        states = cluster.output("node1", ["sinfo", "-h", "-N", "-o", "%t"]).split()
+        states = cluster.output("node1", ["sinfo", "-h", "-N", "-p", "all", "-o", "%t"]).split()
         return states == ["idle"] * len(cluster.nodes)
 
     cluster.until(idle, "not every node of Slurm is idle")
