@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import socket
 import statistics
 import sys
@@ -57,7 +58,7 @@ def main():
     mine = own_address(address, port)
     facts = look_at_this_node(report, options, mine)
     facts["bad"] = len(report.mends)
-    hosting = address in {mine, *facts["addresses"]}
+    hosting = address.startswith("127.") or address in {mine, *facts["addresses"]}
     try:
         everyone = (receive if hosting else send)(options, address, port, facts)
     except OSError as error:
@@ -65,6 +66,7 @@ def main():
         return report.verdict()
     if compare(report, facts, everyone, options) and not options.no_group:
         time_all_reduce(report, everyone, facts, address, port)
+    look_up(report, everyone, facts)
     return report.verdict()
 
 
@@ -79,7 +81,11 @@ def parse():
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the others")
     parser.add_argument("--no-group", action="store_true", help="do not time an all-reduce")
     parser.add_argument("files", nargs="*", help="that must be the same on all nodes")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
+        last = options.nnodes - 1
+        parser.error(f"--node-rank is {options.node_rank}, but must be from 0 to {last}")
+    return options
 
 
 def endpoint(text):
@@ -102,6 +108,9 @@ def resolve(report, host):
 
 def own_address(address, port):
     """The address that this node would use to reach the endpoint; no packet is sent."""
+    if address.startswith("127."):  # it is the endpoint itself, and says so in /etc/hosts
+        others = [one for has in addresses().values() for one in has if not one.startswith("127.")]
+        return others[0] if others else address
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, port))
@@ -122,15 +131,19 @@ def look_at_this_node(report, options, mine):
         )
     using = next((one for one, has in interfaces.items() if mine in has), None)
     report.say(f"will be {mine} ({using or 'no interface known'}) to the others")
-    asked = os.environ.get("GLOO_SOCKET_IFNAME")
-    if asked and asked not in interfaces:
-        known = ", ".join(interfaces)
-        report.bad(f"GLOO_SOCKET_IFNAME is {asked}; there are: {known}",
-                   f"export GLOO_SOCKET_IFNAME={using}")  # fmt: skip
-    elif asked and using and asked != using and options.nnodes > 1:
-        report.bad(f"GLOO_SOCKET_IFNAME is {asked}, but the way to the others is {using}",
-                   f"export GLOO_SOCKET_IFNAME={using}")  # fmt: skip
-    elif not asked and named and named.startswith("127.") and options.nnodes > 1:
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        asked = os.environ.get(variable)
+        if not asked:
+            continue
+        fits = [one for one in interfaces if matches(variable, asked, one)]
+        if not fits:
+            report.bad(f"{variable} is {asked}; there are: {', '.join(interfaces)}",
+                       f"export {variable}={using}")  # fmt: skip
+        elif using and using not in fits and options.nnodes > 1:
+            report.bad(f"{variable} is {asked}, but the way to the others is {using}",
+                       f"export {variable}={using}")  # fmt: skip
+    loops = named and named.startswith("127.") and options.nnodes > 1
+    if loops and not os.environ.get("GLOO_SOCKET_IFNAME"):
         report.bad(
             f"{name} resolves to {named} here: gloo would tell the others to connect to themselves",
             f"export GLOO_SOCKET_IFNAME={using or 'INTERFACE'}, or give {name} the address {mine} "
@@ -143,6 +156,13 @@ def look_at_this_node(report, options, mine):
         "versions": versions(), "files": {file: digest(report, file) for file in options.files},
         "devices": devices(report), "folder": folder_mark(),
     }  # fmt: skip
+
+
+def matches(variable, asked, interface):
+    """Gloo takes a name; NCCL the beginning of one, =NAME, or lists and ^exceptions: those pass."""
+    if variable.startswith("NCCL") and not asked.startswith("="):
+        return interface.startswith(asked) or bool(re.search(r"[\^,]", asked))
+    return interface == asked.removeprefix("=")
 
 
 def addresses():
@@ -209,7 +229,7 @@ def receive(options, address, port, facts):
         end = time.monotonic() + options.timeout
         while len(everyone) < options.nnodes and (left := end - time.monotonic()) > 0:
             server.settimeout(left)
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # a stranger calls
                 other, _ = server.accept()
                 other.settimeout(10)
                 stream = open_ones.enter_context(other.makefile("rw"))
@@ -263,14 +283,18 @@ def why(options, hosting, error):
 def differences(facts, everyone):
     """What only shows side by side, told of the node that has the odd value: `(what, mend)`."""
     first, found = everyone[0], []
-    others = [one for one in everyone if one["name"] != facts["name"]]
+    others = [one for one in everyone if one["address"] != facts["address"]]
     if facts["nnodes"] != first["nnodes"]:
         text = f"--nnodes is {facts['nnodes']} here and {first['nnodes']} on {first['name']}"
         found.append((text, f"--nnodes {first['nnodes']}"))
-    ranks = [one["node_rank"] for one in others]
-    if facts["node_rank"] is not None and facts["node_rank"] in ranks:
+    if facts["name"] in [one["name"] for one in others]:
+        text = f"another node is called {facts['name']} too"
+        found.append((text, "give each node a name of its own (hostnamectl set-hostname NAME)"))
+    rank = facts["node_rank"]
+    same = [one["name"] for one in others if one["node_rank"] == rank is not None]
+    if same:
         free = sorted(set(range(first["nnodes"])) - {one["node_rank"] for one in everyone})
-        text = f"--node-rank {facts['node_rank']} is that of another node too"
+        text = f"--node-rank {rank} is that of {', '.join(same)} too"
         found.append((text, f"give one of them --node-rank {free[0] if free else 0}"))
     for kind in ("versions", "files"):
         for name, here in facts[kind].items():
@@ -287,7 +311,7 @@ def differences(facts, everyone):
 def compare(report, facts, everyone, options):
     """Tell what differs here. Returns whether all nodes are there and nothing is wrong with any."""
     first = everyone[0]
-    facts = next((one for one in everyone if one["name"] == facts["name"]), facts)
+    facts = next((one for one in everyone if one["address"] == facts["address"]), facts)
     for text, mend in differences(facts, everyone):
         report.bad(text, mend)
     came = sorted(one["name"] for one in everyone)
@@ -308,12 +332,22 @@ def compare(report, facts, everyone, options):
     return not report.mends
 
 
+def look_up(report, everyone, facts):
+    """The names of the others: torchrun tells that of rank 0's node, whichever that will be."""
+    for one in everyone:
+        try:
+            socket.gethostbyname(one["name"])
+        except OSError:
+            if one["address"] != facts["address"]:
+                text = f"{one['name']}, the name of another node, does not resolve here"
+                report.bad(text, f"add a line '{one['address']} {one['name']}' to /etc/hosts")
+
+
 def time_all_reduce(report, everyone, facts, address, port):
     import torch
     import torch.distributed as dist
 
-    names = sorted(one["name"] for one in everyone[1:])
-    rank = 0 if facts["name"] == everyone[0]["name"] else 1 + names.index(facts["name"])
+    rank = [one["address"] for one in everyone].index(facts["address"])
     backend = "nccl" if all(one["devices"] for one in everyone) else "gloo"
     try:
         dist.init_process_group(

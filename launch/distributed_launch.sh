@@ -14,4 +14,5 @@ set -eu
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec python -m torch.distributed.launch --use-env --nnodes="$NNODES" --node-rank="$NODE_RANK" \
     --nproc_per_node="${NPROC:-1}" --master-addr="$MASTER_ADDR" \
-    --master-port="${MASTER_PORT:-29500}" "$@"
+    --master-port="${MASTER_PORT:-29500}" --rdzv-backend=static --max-restarts=0 \
+    --rdzv-conf="timeout=${JOIN_TIMEOUT:-600}" "$@"

@@ -5,7 +5,9 @@
 #
 #   qsub -cwd -V -pe ddp 4 launch/gridengine.sh multinode.py 50 10
 #
-# NPROC overrides that number, for hosts with fewer GPUs than slots.
+# NPROC overrides that number, for hosts with fewer GPUs than slots. Grid Engine reads the next line, and
+# not, by default, the first.
+#$ -S /bin/sh
 set -eu
 HOSTS=$(cut -d " " -f 1 "${PE_HOSTFILE:?started by qsub -pe}")
 slots=$(head -n 1 "$PE_HOSTFILE" | cut -d " " -f 2)

@@ -8,22 +8,23 @@
 #   RANK               OMPI_COMM_WORLD_RANK          SLURM_PROCID
 #   WORLD_SIZE         OMPI_COMM_WORLD_SIZE          SLURM_NTASKS
 #   LOCAL_RANK         OMPI_COMM_WORLD_LOCAL_RANK    SLURM_LOCALID
-#   LOCAL_WORLD_SIZE   OMPI_COMM_WORLD_LOCAL_SIZE    SLURM_STEP_TASKS_PER_NODE, as 2 or 2(x4)
+#   LOCAL_WORLD_SIZE   OMPI_COMM_WORLD_LOCAL_SIZE    SLURM_STEP_TASKS_PER_NODE, as 2, 2(x4) or 2,1
 #   MASTER_ADDR        -x MASTER_ADDR=node1          the first of SLURM_STEP_NODELIST
 #   MASTER_PORT        29500                         from SLURM_JOB_ID: jobs may share a node
 #
-# What is set already stays. There are no restarts: a job that fails is started again by its scheduler.
+# What is set already stays. There are no restarts: a job that fails has to be submitted again.
 set -eu
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
 export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-}}}"
-tasks=${SLURM_STEP_TASKS_PER_NODE:-}
-export LOCAL_WORLD_SIZE="${LOCAL_WORLD_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-${tasks%%[(,]*}}}"
+tasks=$(echo "${SLURM_STEP_TASKS_PER_NODE:-}" | tr -s ',()x' '\n  ' |
+    awk -v node="${SLURM_NODEID:-0}" '{ nodes += $2 ? $2 : 1 } node < nodes { print $1; exit }')
+export LOCAL_WORLD_SIZE="${LOCAL_WORLD_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-$tasks}}"
 if [ -z "${MASTER_ADDR:-}" ] && [ -n "${SLURM_STEP_NODELIST:-}" ]; then
     names=$(scontrol show hostnames "$SLURM_STEP_NODELIST")
     MASTER_ADDR=$(echo "$names" | head -n 1)
 fi
-export MASTER_ADDR="${MASTER_ADDR:-localhost}"
+export MASTER_ADDR="${MASTER_ADDR:?the first of the nodes, as mpirun -x MASTER_ADDR=node1}"
 export MASTER_PORT="${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:-9500} % 10000))}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec "$@"

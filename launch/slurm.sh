@@ -10,9 +10,11 @@
 #SBATCH --cpus-per-task=2
 #SBATCH --requeue
 #SBATCH --open-mode=append
-# Two minutes before the time limit this script, and it alone, is told:
+# Two minutes before the time limit, or three, this script, and it alone, is told. (So with a limit of
+# three minutes it would be told at once, each time.)
 #SBATCH --signal=B:USR1@120
 set -u
+export SLURM_EXPORT_ENV=ALL # srun passes on what stands here, even where sbatch was told not to
 export NPROC="${NPROC:-${SLURM_GPUS_ON_NODE:-1}}" NNODES="$SLURM_JOB_NUM_NODES"
 export ENDPOINT="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):$((20000 + SLURM_JOB_ID % 10000))"
 export JOB="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"

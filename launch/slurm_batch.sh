@@ -8,6 +8,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=2
 set -eu
+export SLURM_EXPORT_ENV=ALL # srun passes on what stands here, even where sbatch was told not to
 # Worked out here, once: in the second file it would be worked out on every node.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))" NNODES="$SLURM_JOB_NUM_NODES"

@@ -9,4 +9,5 @@ set -eu
 : "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec torchrun --nnodes="$NNODES" --node-rank="$NODE_RANK" --nproc_per_node="${NPROC:-1}" \
-    --master-addr="$MASTER_ADDR" --master-port="${MASTER_PORT:-29500}" "$@"
+    --master-addr="$MASTER_ADDR" --master-port="${MASTER_PORT:-29500}" \
+    --rdzv-backend=static --max-restarts=0 --rdzv-conf="timeout=${JOIN_TIMEOUT:-600}" "$@"

@@ -50,14 +50,6 @@ def test_the_same_weights_by_every_launcher(name, start, one_node):
         assert script.read_bytes() == (ROOT / "multinode.py").read_bytes()
 
 
-def test_a_node_that_never_comes(start):
-    env = {"NNODES": "2", "ENDPOINT": "node1:29500", "JOIN_TIMEOUT": "5"}
-    words = ["sh", str(ROOT / "launch" / "torchrun_c10d.sh"), *SHORT]
-    alone = Command(start.nodes, "node1", words, env)
-    assert alone.wait() != 0
-    assert "RendezvousTimeoutError" in alone.out
-
-
 @pytest.mark.parametrize("missing", ["NNODES", "ENDPOINT"])
 def test_a_variable_that_is_missing_is_named(missing):
     env = {"NNODES": "2", "ENDPOINT": "node1:29500", "PATH": PATH}

@@ -171,29 +171,11 @@ def test_a_list_of_hosts(with_ssh, shared, one_node):
     assert close(shared / "multinode.pt", one_node)
 
 
-@pytest.fixture(scope="module")
-def with_gridengine():
+@missing(gridengine.PROGRAMS)
+def test_grid_engine(shared, one_node):
     with named(2) as nodes:
         gridengine.start(nodes)
-        yield nodes
-
-
-def qsub(nodes, folder, *words):
-    """What a job of Grid Engine printed, when it has ended well."""
-    told = ["qsub", "-sync", "y", "-wd", folder, "-V", "-j", "y", "-o", folder / "job.txt"]
-    ran(nodes, [*told, *words])
-    return (folder / "job.txt").read_text()
-
-
-@missing(gridengine.PROGRAMS)
-def test_grid_engine(with_gridengine, shared, one_node):
-    words = ["-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT]
-    assert qsub(with_gridengine, shared, *words).count("Epoch  4 | loss") == 1
+        ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
+                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT])  # fmt: skip
+    assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
-
-
-@missing(gridengine.PROGRAMS)
-def test_grid_engine_starts_a_job_again_that_ends_with_99(with_gridengine, tmp_path):
-    script = tmp_path / "job.sh"
-    script.write_text("echo a turn; [ -e first ] || { touch first; exit 99; }")
-    assert qsub(with_gridengine, tmp_path, script).splitlines() == ["a turn", "a turn"]

@@ -55,7 +55,9 @@ class Cluster:
         if not 1 <= self.size <= 200:
             raise ClusterError(f"{self.size} nodes: ask for 1 to 200")
         self.down()
-        self.place.mkdir(parents=True)
+        while not self.place.exists():
+            with contextlib.suppress(FileNotFoundError):  # another, going down, deletes STATE
+                self.place.mkdir(parents=True)
         names = [f"node{number}" for number in range(1, self.size + 1)]
         lines = [f"{self.address(name)} {name}\n" for name in names]
         (self.place / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))

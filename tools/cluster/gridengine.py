@@ -40,10 +40,10 @@ pe_list ddp
 rerun TRUE
 slots 8
 tmpdir /tmp
-shell /bin/sh
+shell /bin/csh
 prolog NONE
 epilog NONE
-shell_start_mode unix_behavior
+shell_start_mode posix_compliant
 starter_method NONE
 suspend_method NONE
 resume_method NONE

@@ -3,10 +3,7 @@
 sshd insists on an empty folder /run/sshd, which stays.
 """
 
-import os
 import subprocess
-import sys
-from pathlib import Path
 
 from .cluster import Cluster
 
@@ -19,7 +16,7 @@ PidFile none
 UsePAM no
 PermitRootLogin yes
 PasswordAuthentication no
-SetEnv PATH={path} TMPDIR={temporary}
+SetEnv TMPDIR={temporary}
 """
 CLIENT = """\
 Host *
@@ -42,9 +39,8 @@ def start(cluster: Cluster) -> None:
     key = (place / "host.pub").read_text()
     (place / "known").write_text("".join(f"{name} {key}" for name in cluster.nodes))
     for name in cluster.nodes:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        facts = {"path": path, "temporary": cluster.temporary(name)}
-        (place / name).write_text(SERVER.format(place=place, **facts))
+        server = SERVER.format(place=place, temporary=cluster.temporary(name))
+        (place / name).write_text(server)
     (place / "client").write_text(CLIENT.format(place=place))
     serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/"
     cluster.serve({"SSH_CONFIG": str(place / "client")},

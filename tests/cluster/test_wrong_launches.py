@@ -1,0 +1,88 @@
+"""Launches that cannot work: they end, and say why, within the time that the page tells."""
+
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster.conftest import POSSIBLE, named
+from tests.cluster.jobs import SHORT, Command, lay
+from tests.processes import ROOT
+
+WAIT = 6  # seconds, as JOIN_TIMEOUT
+LIMIT = 3 * WAIT + 60  # seconds until it must have ended, starts on a busy machine included
+HOLD = "import socket, time; s = socket.create_server(('', 29500)); print(1, flush=True)\n"
+SET = {"NNODES": "2", "ENDPOINT": "node1:29500", "MASTER_ADDR": "node1", "MAX_RESTARTS": "0"}
+
+
+class Wrong(NamedTuple):
+    recipe: str
+    one: dict | None  # variables on node1; None: nothing is started there
+    two: dict | None
+    says: str  # a regular expression
+    ends: tuple = ("node1", "node2")  # of those started: which must end by themselves
+    taken: bool = False  # the port, by another program
+
+
+CASES = {
+    "no such name": Wrong(
+        "torchrun_c10d", {"ENDPOINT": "nodeX:29500"}, {"ENDPOINT": "nodeX:29500"},
+        "RendezvousConnectionError",
+    ),
+    "nobody at the endpoint": Wrong("torchrun_c10d", None, {}, "RendezvousConnectionError"),
+    "a node never comes": Wrong("torchrun_c10d", {}, None, "RendezvousTimeoutError"),
+    "2 and 3 nodes": Wrong(
+        "torchrun_c10d", {}, {"NNODES": "3"}, "Rendezvous(Timeout|Closed|Connection)Error"
+    ),
+    "the port is taken": Wrong(
+        "torchrun_c10d", {}, {}, "RendezvousConnectionError", ("node1",), taken=True
+    ),
+    "no such interface": Wrong(
+        "torchrun_c10d", {}, {"GLOO_SOCKET_IFNAME": "eth7"},
+        "Unable to find address for: eth7", ("node2",),
+    ),
+    "the same number twice": Wrong(
+        "torchrun_static", {"NODE_RANK": "0"}, {"NODE_RANK": "0"}, "wait timeout after",
+    ),
+    "a numbered node never comes": Wrong(
+        "torchrun_static", {"NODE_RANK": "0"}, None, "1/2 clients joined"
+    ),
+}  # fmt: skip
+
+
+def launched(case):
+    """What each node that must end said, with its exit status; the others are ended with it."""
+    with named(2) as nodes:
+        if case.taken:
+            code = f"{HOLD}time.sleep(999)"
+            holder = nodes.run("node1", [sys.executable, "-c", code], stdout=subprocess.PIPE)
+            assert holder.stdout.readline()
+        running = {}
+        for node, env in zip(nodes.nodes, (case.one, case.two), strict=True):
+            if env is not None:
+                lay(nodes.folder(node))
+                words = ["sh", str(ROOT / "launch" / f"{case.recipe}.sh"), *SHORT]
+                settings = {**SET, "JOIN_TIMEOUT": str(WAIT), **env}
+                running[node] = Command(nodes, node, words, settings)
+        ending = [running[node] for node in case.ends if node in running]
+        return [(command.wait(LIMIT), command.out) for command in ending]
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """All at once: most of it is waiting."""
+    if not POSSIBLE:
+        pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
+    with ThreadPoolExecutor(len(CASES)) as pool:
+        yield {name: pool.submit(launched, case) for name, case in CASES.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_launch_that_cannot_work_ends(name, answers):
+    found = answers[name].result()
+    assert found and all(status for status, _ in found), found
+    for _, said in found:
+        assert re.search(CASES[name].says, said) and "| loss" not in said, said
