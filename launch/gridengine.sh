@@ -9,6 +9,8 @@
 # not, by default, the first.
 #$ -S /bin/sh
 set -eu
+# It starts a login shell, for which /etc/profile sets PATH anew: what -V has brought along is lost.
+PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}${CONDA_PREFIX:+$CONDA_PREFIX/bin:}$PATH"
 HOSTS=$(cut -d " " -f 1 "${PE_HOSTFILE:?started by qsub -pe}")
 slots=$(head -n 1 "$PE_HOSTFILE" | cut -d " " -f 2)
 export HOSTS NPROC="${NPROC:-$slots}"

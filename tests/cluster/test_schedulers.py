@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 import time
 
 import pytest
@@ -176,6 +177,7 @@ def test_grid_engine(shared, one_node):
     with named(2) as nodes:
         gridengine.start(nodes)
         ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
-                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT])  # fmt: skip
+                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT],
+            VIRTUAL_ENV=sys.prefix)  # fmt: skip
     assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
