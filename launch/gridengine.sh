@@ -1,15 +1,17 @@
 #!/bin/sh
-# Grid Engine: a torchrun on each host of a parallel environment. In the folder that has launch/ and
-# the script, with an environment `ddp` that has control_slaves TRUE and, as allocation_rule, a number:
-# so many slots it gives on each host, and so many processes start there (qconf -sp ddp shows both).
+# Grid Engine: a torchrun on each host of a parallel environment. In the folder that has
+# launch/ and the script, with an environment `ddp` that has control_slaves TRUE and, as
+# allocation_rule, a number: so many slots it gives on each host, and so many processes
+# start there (qconf -sp ddp shows both).
 #
 #   qsub -cwd -V -pe ddp 4 launch/gridengine.sh multinode.py 50 10
 #
-# NPROC overrides that number, for hosts with fewer GPUs than slots. Grid Engine reads the next line, and
-# not, by default, the first.
+# NPROC overrides that number, for hosts with fewer GPUs than slots. Grid Engine reads the
+# next line, and not, by default, the first.
 #$ -S /bin/sh
 set -eu
-# It starts a login shell, for which /etc/profile sets PATH anew: what -V has brought along is lost.
+# It starts a login shell, for which /etc/profile sets PATH anew: what -V has brought along
+# is lost.
 PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}${CONDA_PREFIX:+$CONDA_PREFIX/bin:}$PATH"
 HOSTS=$(cut -d " " -f 1 "${PE_HOSTFILE:?started by qsub -pe}")
 slots=$(head -n 1 "$PE_HOSTFILE" | cut -d " " -f 2)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# One process that a scheduler has started: its numbers, under the names that torch reads. Started by
+# One process that a scheduler has started: its numbers, under the names that torch reads.
+# Started by
 #
 #   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
 #   srun --ntasks=4 sh launch/ranks.sh python multinode.py 50 10                      (Slurm)
@@ -12,7 +13,8 @@
 #   MASTER_ADDR        -x MASTER_ADDR=node1          the first of SLURM_STEP_NODELIST
 #   MASTER_PORT        29500                         from SLURM_JOB_ID: jobs may share a node
 #
-# What is set already stays. There are no restarts: a job that fails has to be submitted again.
+# What is set already stays. There are no restarts: a job that fails has to be submitted
+# again.
 set -eu
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"

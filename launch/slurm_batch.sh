@@ -1,6 +1,7 @@
 #!/bin/bash
-# Slurm in two files, as many sites document it: this one is the batch script, and slurm_node.sh is
-# what srun starts on each node. In the folder that has launch/ and the script:
+# Slurm in two files, as many sites document it: this one is the batch script, and
+# slurm_node.sh is what srun starts on each node. In the folder that has launch/ and the
+# script:
 #
 #   sbatch --nodes=2 launch/slurm_batch.sh multinode.py 50 10
 #

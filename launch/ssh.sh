@@ -1,11 +1,13 @@
 #!/bin/sh
-# The same command on several hosts, over ssh, in this folder on each; $NODE_RANK is its number there:
+# The same command on several hosts, over ssh, in this folder on each; $NODE_RANK is its
+# number there:
 #
 #   HOSTS="node1 node2" sh launch/ssh.sh sh launch/torchrun_c10d.sh multinode.py 50 10
 #
-# NNODES, ENDPOINT and MASTER_ADDR follow from HOSTS; PATH, NPROC, JOB, MAX_RESTARTS, JOIN_TIMEOUT and
-# what begins with GLOO_, NCCL_ or TORCH_ are passed on. RSH names another program than ssh. Ends when
-# all have ended, with the status of the first in HOSTS that failed; ended by a signal, it ends them all.
+# NNODES, ENDPOINT and MASTER_ADDR follow from HOSTS; PATH, NPROC, JOB, MAX_RESTARTS,
+# JOIN_TIMEOUT and what begins with GLOO_, NCCL_ or TORCH_ are passed on. RSH names another
+# program than ssh. Ends when all have ended, with the status of the first in HOSTS that
+# failed; ended by a signal, it ends them all.
 set -eu
 : "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
 first=$(set -- $HOSTS; echo "$1") # split at blanks and at ends of lines
@@ -17,8 +19,10 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 for host in $HOSTS; do
-    # -tt: without a terminal, what runs there would not notice that the connection has gone.
-    ${RSH:-ssh -tt} "$host" "cd '$PWD' && PATH='$PATH' $passed NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
+    # -tt: without a terminal, what runs there would not notice that the connection has
+    # gone.
+    ${RSH:-ssh -tt} "$host" "cd '$PWD' && PATH='$PATH' $passed \
+        NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
         ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \
         NPROC=${NPROC:-1} JOB=${JOB:-job} MAX_RESTARTS=${MAX_RESTARTS:-3} \
         JOIN_TIMEOUT=${JOIN_TIMEOUT:-600} exec $quoted" </dev/null &

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from tests.cluster.training import ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
+from tests.cluster.training import BACK, ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
 
 
 def test_a_link_is_cut_and_healed(training, undisturbed):
@@ -13,11 +13,13 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
     training.start().reach(12)
     fault = Fault("a link is cut, tcp_retries2=5; then healed", training)
     training.nodes.cut("node2")
-    fault.noticed(2 * NOTICED)
     assert training["node2"].wait(2 * NOTICED) != 0  # it does not connect to the store again
+    noticed = fault.clock.now - fault.moment
     training.nodes.heal("node2")
     training.start("node2")  # as its supervisor would
-    fault.went_on(2 * NOTICED)
+    back = fault.clock.wait_for("Resuming after epoch", fault.moment) - fault.moment
+    record(fault.name, noticed, back)
+    assert back < 2 * NOTICED + BACK, fault.clock.out
     training.ends_like(undisturbed)
     assert repeated(fault.clock) <= SAVE_EVERY
 
