@@ -17,7 +17,7 @@ class File:
     """
 
     def __init__(self, args, shape, dataset):
-        self.path = args.checkpoint_path
+        self.path, self.args = args.checkpoint_path, args
         self.about = {"model_config": asdict(shape), "text": dataset.about}
         self._thread = ThreadPoolExecutor(1)
         self._last = None
@@ -63,7 +63,17 @@ class File:
                 )
         if old_text["key"] != text["key"]:
             raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
-        return checkpoint
+        return self._with_options(checkpoint)
+
+    def _with_options(self, checkpoint):
+        """The options of this start count, not those of the one that saved."""
+        if "optimizer" in checkpoint:
+            matrices, others = checkpoint["optimizer"]["param_groups"]
+            matrices["weight_decay"] = self.args.weight_decay
+            matrices["betas"] = others["betas"] = (0.9, self.args.beta2)
+        # Without fp16 there was none, and a scaler refuses an empty state.
+        scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
+        return {**checkpoint, "scaler": scaler}
 
 
 def _to_host(part, done):

@@ -11,7 +11,7 @@ import tyro
 
 from utils import Mistake
 
-RULE = "─" * 3
+RULES = ("───", "---")  # tyro frames what it says, in ASCII where the terminal cannot do better
 
 
 def parse(kind, args, default, about):
@@ -20,13 +20,13 @@ def parse(kind, args, default, about):
     `--help` prints `about` and a line for each field, and ends the program. Raises Mistake.
     """
     first = os.environ.get("RANK", "0") == "0"  # one of the processes is enough to tell
-    errors = io.StringIO()
+    out, errors = sys.stdout if first else io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             return tyro.cli(
                 kind, args=args, default=default, description=about, use_underscores=True,
-                console_outputs=first, prog=f"python -m mingpt.{Path(sys.argv[0]).stem}",
-            )  # fmt: skip
+                prog=f"python -m mingpt.{Path(sys.argv[0]).stem}",
+            )
     except SystemExit as ended:
         if not ended.code:
             raise
@@ -36,7 +36,9 @@ def parse(kind, args, default, about):
 def _sentence(box):
     """What tyro's framed message says, on one line, with the option that it thinks was meant."""
     lines = [line.strip("│ ") for line in box.splitlines()[1:-1]]
-    ends = [i for i, line in enumerate(lines) if line.startswith(RULE)] or [len(lines)]
+    if lines and lines[0].startswith(RULES):
+        del lines[0]
+    ends = [i for i, line in enumerate(lines) if line.startswith(RULES)] or [len(lines)]
     said = " ".join(lines[: ends[0]])
     meant = re.search(r"Perhaps you meant:\s*[│\s]*(--\w+)", box)
     return said[:1].lower() + said[1:] + (f": the nearest is {meant[1]}" if meant else "")

@@ -73,7 +73,7 @@ class Config:
     tensorboard: str = ""
     """Folder for TensorBoard (needs the package tensorboard); default: none."""
     stopped_status: int = 143
-    """Exit status after SIGTERM, when all is saved. Grid Engine requeues on 99."""
+    """Exit status of a process after SIGTERM, when all is saved. torchrun has one of its own."""
 
     def __post_init__(self):
         at_least = {"save_every": 2, "val_tokens": 0, "warmup_steps": 0, "seed": 0}

@@ -38,7 +38,9 @@ def load(args):
     # The text is split, not its windows: those overlap, and would tell what they are asked.
     cut = len(numbers) - len(numbers) // 10
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
-    if cut <= args.block_size or len(val) < 2:
+    if len(val) < 2:
+        raise Mistake(f"the text has {len(numbers)} tokens, but must have 20: a tenth validates")
+    if cut <= args.block_size:
         raise Mistake(
             f"the text has {len(numbers)} tokens, and nine tenths of them, {cut}, are to train on, "
             f"but block_size is {args.block_size}: give a longer text, or ask for at most {cut - 1}"
@@ -82,8 +84,18 @@ def read(source):
     except ImportError as error:  # fsspec speaks many protocols, by packages of others
         reason = str(error)
     except Exception as error:  # each protocol of fsspec has exceptions of its own
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = _reason(error, source)
     raise Mistake(f"cannot read --data {source}: {reason}")
+
+
+def _reason(error, source):
+    """What lies behind an exception of fsspec, which may say no more than the source itself."""
+    while error.__cause__ and str(error) in ("", source):
+        error = error.__cause__
+    said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    if said not in ("", source):
+        return said
+    return "it is not there" if isinstance(error, FileNotFoundError) else type(error).__name__
 
 
 class Windows(Dataset):

@@ -6,6 +6,7 @@ Without a preset it is the laptop's.
 """
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from difflib import get_close_matches
@@ -43,13 +44,30 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise utils.Mistake(f"this needs the package {package}: pip install {package}")
+    for option in ("data", "init_from"):
+        _check_file(option, getattr(args, option))
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
     if args.precision == "auto":
-        half = gpu is not None and torch.get_device_module().is_bf16_supported()
+        half = gpu is not None and torch.get_device_module().is_bf16_supported(False)  # in hardware
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
+        raise utils.Mistake(
+            f"to compile for the CPU needs a C++ compiler, and there is no {compiler}: install one "
+            "(apt install g++), or pass --no_compile"
+        )
     return args
+
+
+def _check_file(option, path):
+    """Refuse a local file that is not there, which is known before the processes meet."""
+    if path and not set(path) & {":", "~"}:  # fsspec knows what to do with those
+        try:
+            open(path, "rb").close()
+        except OSError as error:
+            raise utils.Mistake(f"cannot read --{option} {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ class Metrics:
         self.rank, self.steps = dist.get_rank(), steps_run
         self.tokens = args.batch_size * args.block_size  # of a step
         self.waited = 0.0
-        self.path = Path(args.checkpoint_path).with_suffix(".jsonl")
+        self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         share = flops.per_token(model) / dist.get_world_size()
         self.utilization = share / flops.peak(device, args.precision)  # at a token a second
@@ -73,7 +73,7 @@ class Metrics:
         loss, count = totals.tolist()
         self._say(f"Step {step + 1:5} | val loss {loss / count:.4f} over {count:,.0f} tokens")
         self._keep(step, val_loss=loss / count)
-        self.mark = time.perf_counter()  # the speed is that of training
+        self.steps, self.mark = step + 1, time.perf_counter()  # the speed is that of training
 
     def _say(self, line):
         tqdm.write(line, file=sys.stdout)  # above the bar

@@ -49,8 +49,10 @@ class BytePairs:
     about = {"kind": "gpt2"}  # noqa: RUF012
 
     def __init__(self):
-        import tiktoken
-
+        try:
+            import tiktoken
+        except ImportError:
+            raise Mistake("this needs the package tiktoken: pip install tiktoken") from None
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
         except Exception as error:  # whatever its way to the network says

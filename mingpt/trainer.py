@@ -147,7 +147,7 @@ class Trainer:
             if (step + 1) % self.args.log_every == 0 or last:
                 dist.all_reduce(loss, dist.ReduceOp.AVG)
                 self.metrics.trained(step, loss)
-            if (step + 1) % self.args.eval_every == 0 or last:
+            if last or (not stop and (step + 1) % self.args.eval_every == 0):
                 self._validate(step)
             if (step + 1) % (self.args.save_every // 2) == 0 or last or stop:
                 self._save_checkpoint(step)

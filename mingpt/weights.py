@@ -33,6 +33,10 @@ def load(model, path):
         if other is not None and name == "wpe.weight":
             other = other[: len(weight)]
         if other is None or other.shape != weight.shape:
+            if other is not None and name == "wpe.weight" and len(other) < len(weight):
+                raise Mistake(
+                    f"block_size is {len(weight)}, but must be at most {len(other)}, that of {path}"
+                )
             has = "no such" if other is None else f"one of {_size(other)}"
             raise Mistake(
                 f"the model has {name} of {_size(weight)}, but {path} has {has}: "

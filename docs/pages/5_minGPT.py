@@ -153,7 +153,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
-#    :confirmed: 873a4750e7e0
+#    :confirmed: 1cf4a0dfc418
 #
 #    This is what became of ``_run_epoch``: the one thing that still is done by whole passes. Five
 #    mistakes are common here, and each changes the number that models are chosen by.
@@ -164,7 +164,8 @@ axes.legend()
 #    last windows are filled up with targets that ``cross_entropy`` ignores, and it is the tokens that
 #    are summed, over all ranks. And every rank takes part, because the others wait in ``all_reduce``.
 #
-#    In exchange ``--val_tokens`` says on how many tokens; 0 means on all of them.
+#    In exchange ``--val_tokens`` says on how many tokens; 0 means on all of them. Who has been asked to
+#    stop, see below, validates no more.
 
 # %% [markdown]
 # Saving everything, while training goes on
@@ -198,8 +199,9 @@ axes.legend()
 #    flags are summed, and all see the same sum after the same step. The sum travels over a process
 #    group of its own, on the CPU and beside the step, so that no GPU is stopped to look at it.
 #
-#    All ranks save, without another validation, which might take too long. They wait for the disk,
-#    wait for each other, and exit with a status that is not 0, so that the scheduler starts the job
+#    All ranks save, without another validation, which might take too long. (One that has begun is
+#    ended first: have it take seconds, by ``--val_tokens``.) They wait for the disk, wait for each
+#    other, and exit with a status that is not 0, so that the scheduler starts the job
 #    again: 143 by default, which is what a shell reports for a process that SIGTERM ended.
 #
 # .. run::
@@ -244,9 +246,10 @@ axes.legend()
 #
 #    cat tools/bench/results/ladder.txt
 #
-# On this CPU most of the time goes into matrix products, and there was little to gain but by more
-# cores; 16 bits gained nothing with a model of this size. On a GPU the ladder is another (the same file measures it there, given the preset ``8gpus`` and ``--batch_size 16``; it has not
-# been run on one yet).
+# On this CPU more than half of the time goes into matrix products (by ``torch.profiler``), and there was
+# little to gain but by more cores; 16 bits gained nothing with a model of this size. On a GPU the ladder is
+# another: the same file measures it there, given ``8gpus --batch_size 16``. It needs tiktoken, and has not
+# been run on one yet.
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
 # each weight and token, and those of attention, over the fastest product measured at the start.
@@ -271,7 +274,8 @@ axes.legend()
 # -------------------
 #
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes,
-# 2: the nearest is 12`` is said before the processes meet, as is all that can be known then.
+# 2: the nearest is 12`` is said before the processes meet, as is what other options, or a file that is not
+# there, give away. What takes a look into the text or the checkpoint is said after that.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

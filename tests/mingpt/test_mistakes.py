@@ -6,11 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from mingpt import checkpoints, cli, config, data, sample, tokens
+from mingpt import cli, config, data, metrics, sample, tokens
 from mingpt import main as command_line
 from mingpt.config import Config
 from tests.mingpt import texts
@@ -64,6 +65,7 @@ def test_only_one_rank_helps(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         cli.parse(Config, ["--help"], Config(), "about")
     assert capsys.readouterr().out == ""
+    assert said(["--batch_sise", "3"]).startswith(FIELDS["--batch_sise 3"])  # as rank 0
 
 
 @pytest.mark.parametrize("batch, world, nearest", [(12, 8, 16), (12, 5, 10), (2, 3, 3)])
@@ -90,11 +92,23 @@ def test_a_missing_package_is_named(monkeypatch):
         command_line.ready(Config(tensorboard="board"))
 
 
+def test_a_compiler_that_is_missing_is_named(monkeypatch):
+    if torch.accelerator.is_available():
+        pytest.skip("a GPU compiles without one")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("CXX", "nonesuch")
+    with pytest.raises(Mistake, match=r"no nonesuch: .* or pass --no_compile$"):
+        command_line.ready(config.PRESETS["gpu"])
+    command_line.ready(cli.parse(Config, ["--no_compile"], config.PRESETS["gpu"], "about"))
+
+
 TEXTS = {
     "missing": (None, r"cannot read --data .*: No such file or directory"),
     "not text": (b"a\xff\xfe", r"cannot read --data .*: it is not UTF-8 at byte 1"),
-    "short": (b"short", r"the text has 5 tokens, .* but block_size is 16: give a longer text"),
-    "empty": (b"", r"the text has 0 tokens"),
+    "short": (b"s" * 50, r"the text has 50 tokens, .* but block_size is 64: .* at most 44$"),
+    "shorter": (b"a text of nineteen.", r"the text has 19 tokens, but must have 20"),
+    "empty": (b"", r"the text has 0 tokens, but must have 20"),
 }
 
 
@@ -105,12 +119,19 @@ def test_a_text_that_cannot_be_learnt(kind, group, config, tmp_path):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(Mistake, match=message):
-        data.load(config(data=str(path)))
+        data.load(config(data=str(path), block_size=64))
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/text", "ftp://127.0.0.1:9/x", "nowhere://x"])
+URLS = {
+    "http://127.0.0.1:9/text": "Connect call failed",
+    "ftp://127.0.0.1:9/x": "Connection refused",
+    "nowhere://x": "Protocol not known: nowhere",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
 def test_a_url_that_cannot_be_reached(url):
-    with pytest.raises(Mistake, match=f"cannot read --data {url}: ") as mistake:
+    with pytest.raises(Mistake, match=f"cannot read --data {url}: {URLS[url]}") as mistake:
         data.read(url)
     assert "\n" not in str(mistake.value)
 
@@ -147,56 +168,20 @@ def test_byte_pairs_come_back():
     assert tokens.restore(kind.about).decode(kind.encode(text).tolist()) == text
 
 
-OTHERS = {
-    "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
-    "block_size": (8, r"mingpt.pt has block_size 16, but 8 was asked for"),
-    "data": ("uniform", r"of 8 tokens \(chars\), but that of this text is another, of 16"),
-    "other": ("markov", r"mingpt.pt was trained on another text: give that as --data"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", OTHERS)
-def test_a_checkpoint_of_another_run(what, group, config, tmp_path):
-    from mingpt import trainer
-
-    def file(**others):
-        args = config(**others)
-        dataset, model, _ = trainer.load_train_objs(args)
-        return checkpoints.File(args, model.config, dataset), model
-
-    first, model = file()
-    first.save({"model": model.state_dict(), "steps_run": 3})
-    first.wait()
-    assert first.read()["steps_run"] == 3
-    value, message = OTHERS[what]
-    if value in ("uniform", "markov"):
-        path = tmp_path / value
-        path.write_text(getattr(texts, value)(3000, seed=1))
-        what, value = "data", str(path)
-    with pytest.raises(Mistake, match=message):
-        file(**{what: value})[0].read()
-    assert file(dropout=0.3)[0].read()["steps_run"] == 3
-
-
-@pytest.mark.parametrize("content, message", [
-    (b"half of a file", "is damaged, or no checkpoint at all"),
-    (None, "is not a checkpoint of mingpt"),
-])  # fmt: skip
-def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
-    path = tmp_path / "mingpt.pt"
-    torch.save({"a": 1}, path) if content is None else path.write_bytes(content)
-    with pytest.raises(Mistake, match=message):
-        checkpoints.load(str(path))
-    with pytest.raises(Mistake, match=r"no checkpoint .*: train one"):
-        checkpoints.load(str(path) + "x")
-
-
-def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
-    weight = torch.ones(2)
-    copy = checkpoints._to_host({"a": weight, "b": [weight.view(2)], "c": weight[:1]}, {})
-    weight.zero_()
-    assert copy["a"].tolist() == [1, 1] and copy["c"].tolist() == [1]
-    assert copy["a"].data_ptr() == copy["b"][0].data_ptr()
+def test_the_speed_is_that_of_training(group, config, monkeypatch):
+    """Of the steps since the last line, or since a validation, whose time does not count."""
+    clock = iter([0, 10, 10, 100, 105, 105])
+    monkeypatch.setattr(metrics.flops, "peak", lambda *_: 1)
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=clock.__next__, time=float))
+    args = config()
+    log = metrics.Metrics(args, args.build(8), torch.device("cpu"), 0)
+    log.trained(9, torch.tensor(1.0))
+    log.validated(14, torch.tensor([1.0, 1.0]))
+    log.trained(19, torch.tensor(1.0))
+    told = [json.loads(line) for line in log.path.read_text().splitlines()]
+    speeds = [line["tokens_per_second"] for line in told if "train_loss" in line]
+    tokens = args.batch_size * args.block_size
+    assert speeds == [tokens, tokens]
 
 
 # From here on through real launchers: one line, said once, whatever the number of processes.
@@ -210,6 +195,9 @@ def lines(process):
     (["--data", "/no/such/text"], "cannot read --data /no/such/text: No such file or directory"),
     (["--batch_size", "3"],
      "batch_size is 3, but must be a multiple of the number of processes, 2: the nearest is 4"),
+    (["--batch_sise", "3"],
+     "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help shows what there "
+     "is)"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +48,17 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
     assert list(found) == list(reference)
     assert found == pytest.approx(reference, abs=1e-4)
     assert min(found.values()) < max(found.values()) - 0.2  # and it has learnt something
+
+
+def test_the_same_curve_when_compiled(trained, text, tmp_path):
+    if not shutil.which("g++"):
+        pytest.skip("no g++, by which torch compiles for a CPU")
+    words = [*options(data=text, dropout=0), "--compile"]
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
+    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=STANDALONE)
+    assert process.status == 0, process.tail
+    assert any((tmp_path / "compiled").iterdir())
+    assert curve(tmp_path) == pytest.approx(curve(trained["1"][0]), abs=1e-4)
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -119,7 +132,8 @@ def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
 @pytest.mark.parametrize("whom", ["torchrun", "one worker"])
 def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     once = ("--standalone", "--max-restarts=0")
-    with Process("mingpt", *options(data=text), cwd=tmp_path, launcher=once) as it:
+    often = options(data=text, eval_every=1)
+    with Process("mingpt", *often, cwd=tmp_path, launcher=once) as it:
         it.wait_for(r"Step +5 \| train")
         os.kill(it.process.pid if whom == "torchrun" else it.workers()[1], signal.SIGTERM)
         assert it.wait() != 0
@@ -128,7 +142,7 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     assert 5 <= stopped < LAST
     assert stopped == log(tmp_path)[-1]["step"]  # all that was done
     # and no validation in between, which may take longer than the scheduler waits
-    assert stopped % TINY["eval_every"] == 0 or stopped not in curve(tmp_path)
+    assert stopped - 1 in curve(tmp_path) and stopped not in curve(tmp_path)
     if whom == "one worker":
         assert "exitcode  : 143" in it.err
     process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once)
@@ -137,6 +151,27 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     assert same(undisturbed, tmp_path / "mingpt.pt")
     assert repeated(tmp_path) == 0
     assert sorted(leftovers(tmp_path)) == ["data", "mingpt.jsonl", "mingpt.pt"]
+
+
+def test_a_process_of_another_launcher_ends_with_the_status_asked_for(text, tmp_path):
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    words = [*options(data=text, total_steps=100_000), "--stopped_status", 99]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mingpt.main", *map(str, words)], cwd=tmp_path, text=True,
+        env={**os.environ, **rank, "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        while "Step     5 | train" not in (line := process.stdout.readline()):
+            assert line, process.stderr.read()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) == (99, "")
+    finally:
+        process.kill()
+    assert torch.load(tmp_path / "mingpt.pt")["steps_run"] >= 5
 
 
 def test_another_number_of_processes_goes_on(undisturbed, text, tmp_path):

@@ -1,0 +1,77 @@
+"""A checkpoint of another run is refused; one of this run goes on with the options of today."""
+
+import pytest
+import torch
+
+from mingpt import checkpoints
+from tests.mingpt import texts
+from utils import Mistake
+
+OTHERS = {
+    "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
+    "block_size": (8, r"mingpt.pt has block_size 16, but 8 was asked for"),
+    "data": ("uniform", r"of 8 tokens \(chars\), but that of this text is another, of 16"),
+    "other": ("markov", r"mingpt.pt was trained on another text: give that as --data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_checkpoint_of_another_run(what, group, config, tmp_path):
+    from mingpt import trainer
+
+    def file(**others):
+        args = config(**others)
+        dataset, model, _ = trainer.load_train_objs(args)
+        return checkpoints.File(args, model.config, dataset), model
+
+    first, model = file()
+    first.save({"model": model.state_dict(), "steps_run": 3})
+    first.wait()
+    assert first.read()["steps_run"] == 3
+    value, message = OTHERS[what]
+    if value in ("uniform", "markov"):
+        path = tmp_path / value
+        path.write_text(getattr(texts, value)(3000, seed=1))
+        what, value = "data", str(path)
+    with pytest.raises(Mistake, match=message):
+        file(**{what: value})[0].read()
+    assert file(dropout=0.3)[0].read()["steps_run"] == 3
+
+
+def test_options_of_a_start_count_not_those_of_the_file(group, config):
+    from mingpt import trainer
+
+    args = config()
+    dataset, model, optimizer = trainer.load_train_objs(args)
+    file = checkpoints.File(args, model.config, dataset)
+    state = {"optimizer": optimizer.state_dict(), "scaler": {}, "steps_run": 3}
+    file.save({"model": model.state_dict(), **state})
+    file.wait()
+    changed = checkpoints.File(config(beta2=0.9, weight_decay=0.3), model.config, dataset).read()
+    optimizer.load_state_dict(changed["optimizer"])
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0]
+    assert [group["betas"] for group in optimizer.param_groups] == [(0.9, 0.9)] * 2
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.load_state_dict(changed["scaler"])  # asked for fp16 after another precision
+    assert scaler.get_scale() > 1
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"half of a file", "is damaged, or no checkpoint at all"),
+    (None, "is not a checkpoint of mingpt"),
+])  # fmt: skip
+def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
+    path = tmp_path / "mingpt.pt"
+    torch.save({"a": 1}, path) if content is None else path.write_bytes(content)
+    with pytest.raises(Mistake, match=message):
+        checkpoints.load(str(path))
+    with pytest.raises(Mistake, match=r"no checkpoint .*: train one"):
+        checkpoints.load(str(path) + "x")
+
+
+def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
+    weight = torch.ones(2)
+    copy = checkpoints._to_host({"a": weight, "b": [weight.view(2)], "c": weight[:1]}, {})
+    weight.zero_()
+    assert copy["a"].tolist() == [1, 1] and copy["c"].tolist() == [1]
+    assert copy["a"].data_ptr() == copy["b"][0].data_ptr()
