@@ -177,7 +177,7 @@ def _environment(temporary):
     """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
     inherited = {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    quick = str(Path(__file__).with_name("quick"))
+    quick = str(Path(__file__).resolve().parents[1] / "quick")
     ours = {"PATH": path, "PYTHONPATH": quick, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
     ours["OMP_WAIT_POLICY"] = "passive"  # threads without work leave the cores to other commands
     return inherited | ours

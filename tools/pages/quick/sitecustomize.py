@@ -1,9 +1,0 @@
-"""What every Python started by a page runs first.
-
-Half a second of `import torch`, a sixth, is Python looking for garbage among the
-new modules. A site starts more than a hundred processes, and they print the same without it.
-"""
-
-import gc
-
-gc.set_threshold(1_000_000)
