@@ -133,9 +133,31 @@ def _end_with(agent):
     A torchrun that is killed leaves its workers training as orphans: a job that is started again
     would train beside them, and write the same checkpoint.
     """
+    if _is_orphan(agent):
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: torchrun is gone, so this worker ends\n")
+        agent = None
     while os.getppid() == agent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)  # a save in progress leaves the old checkpoint whole
+
+
+def _is_orphan(pid):
+    """Whether an init has adopted us while torch was imported: then no ancestor is a Python.
+
+    False where that cannot be told: on no Linux, in a namespace of our own.
+    """
+    while True:
+        try:
+            if "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+                return False
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except PermissionError:
+            return pid == 1
+        except OSError:
+            return pid != 0 and os.path.exists("/proc/self/exe")
+        if pid == 1:
+            return True
+        pid = int(stat.rpartition(")")[2].split()[1])
 
 
 def num_processes(args):

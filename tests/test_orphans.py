@@ -23,6 +23,19 @@ def test_workers_end_with_their_agent(lesson, tmp_path):
             time.sleep(0.1)
 
 
+def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
+    with Process("multinode", 5000, 10, cwd=tmp_path) as process:
+        end = time.monotonic() + 60
+        while len(workers := process.workers()) < 2:
+            assert time.monotonic() < end, process.tail
+            time.sleep(0.02)
+        os.kill(process.process.pid, signal.SIGKILL)  # they import torch
+        while left := [pid for pid in workers if alive(pid)]:
+            assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
+            time.sleep(0.1)
+        assert "Epoch" not in process.out
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
