@@ -1,11 +1,11 @@
 """Will this cluster train? Run it on every node, before the first job; it needs no launcher.
 
-    python launch/check_cluster.py --nnodes 2 --endpoint node1:29500 multinode.py utils.py
+    python launch/check_cluster.py --endpoint node1:29500
 
 The node that the endpoint names waits for the others. Then each says what is wrong with it, and the
-command or variable that mends it. The files named are compared between the nodes. If all is well
-and torch is installed, the nodes form a process group and time an all-reduce at several sizes.
-Exit status 0 if this node is fine, else 1.
+command or variable that mends it. The scripts in this folder, or the files named, are compared
+between the nodes. If all is well and torch is installed, the nodes form a process group and time an
+all-reduce at several sizes. Exit status 0 if this node is fine, else 1.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main():
     mine = own_address(address, port)
     facts = look_at_this_node(report, options, mine)
     facts["bad"] = len(report.mends)
-    hosting = address.startswith("127.") or address in {mine, *facts["addresses"]}
+    hosting = is_here(address)
     try:
         everyone = (receive if hosting else send)(options, address, port, facts)
     except OSError as error:
@@ -76,12 +76,13 @@ def parse():
     )
     parser.add_argument("--endpoint", required=True, metavar="HOST:PORT", type=endpoint,
                         help="as you will give it to --rdzv-endpoint")  # fmt: skip
-    parser.add_argument("--nnodes", type=int, required=True)
+    parser.add_argument("--nnodes", type=int, default=2, help="default: 2")
     parser.add_argument("--node-rank", type=int, help="if you will give it to torchrun")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the others")
     parser.add_argument("--no-group", action="store_true", help="do not time an all-reduce")
-    parser.add_argument("files", nargs="*", help="that must be the same on all nodes")
+    parser.add_argument("files", nargs="*", help="that must be the same on all; default: *.py")
     options = parser.parse_args()
+    options.files = options.files or sorted(str(path) for path in Path().glob("*.py"))
     if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
         last = options.nnodes - 1
         parser.error(f"--node-rank is {options.node_rank}, but must be from 0 to {last}")
@@ -119,6 +120,15 @@ def own_address(address, port):
             return None
 
 
+def is_here(address):
+    """Whether it is one of this machine's own: only there can something listen."""
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError:
+        return False
+    return True
+
+
 def look_at_this_node(report, options, mine):
     name, interfaces = socket.gethostname(), addresses()
     try:
@@ -130,7 +140,8 @@ def look_at_this_node(report, options, mine):
             f"add a line '{mine} {name}' to /etc/hosts",
         )
     using = next((one for one, has in interfaces.items() if mine in has), None)
-    report.say(f"will be {mine} ({using or 'no interface known'}) to the others")
+    if options.nnodes > 1 and (named or mine):
+        say_address(report, name, named, mine, using, interfaces)
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         asked = os.environ.get(variable)
         if not asked:
@@ -149,20 +160,35 @@ def look_at_this_node(report, options, mine):
             f"export GLOO_SOCKET_IFNAME={using or 'INTERFACE'}, or give {name} the address {mine} "
             "in /etc/hosts",
         )
-    all_of_them = [one for has in interfaces.values() for one in has]
     return {
-        "name": name, "address": mine, "addresses": all_of_them,
+        "name": name, "told": socket.getfqdn(), "named": named, "address": mine,
+        "addresses": [one for has in interfaces.values() for one in has],
         "nnodes": options.nnodes, "node_rank": options.node_rank, "clock": time.time(),
         "versions": versions(), "files": {file: digest(report, file) for file in options.files},
         "devices": devices(report), "folder": folder_mark(),
     }  # fmt: skip
 
 
+def say_address(report, name, named, mine, using, interfaces):
+    """Gloo gives the others the address of GLOO_SOCKET_IFNAME, or what the host name means."""
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    told = next(iter(interfaces.get(asked, [])), None) or named or mine
+    where = next((one for one, has in interfaces.items() if told in has), "no interface known")
+    report.say(f"will be {told} ({where}) to the others over gloo")
+    if told.startswith("127.") or told == mine:
+        return
+    if not is_here(told):
+        report.bad(f"{name} resolves to {told} here, which is no address of this node",
+                   f"have /etc/hosts say '{mine} {name}'")  # fmt: skip
+    else:
+        report.say(f"better, since the way to the others is {mine}: GLOO_SOCKET_IFNAME={using}")
+
+
 def matches(variable, asked, interface):
-    """Gloo takes a name; NCCL the beginning of one, =NAME, or lists and ^exceptions: those pass."""
+    """Gloo takes names; NCCL the beginning of one, =NAME, or lists and ^exceptions: those pass."""
     if variable.startswith("NCCL") and not asked.startswith("="):
         return interface.startswith(asked) or bool(re.search(r"[\^,]", asked))
-    return interface == asked.removeprefix("=")
+    return interface in asked.removeprefix("=").split(",")
 
 
 def addresses():
@@ -193,7 +219,9 @@ def versions():
 
 def digest(report, file):
     try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+        report.say(f"sha256 of {file}: {found}")
+        return found
     except OSError as error:
         report.bad(f"{file} cannot be read ({error.strerror})", f"copy {file} to this node")
         return None
@@ -212,7 +240,8 @@ def devices(report):
             f"torch {torch.__version__} is built for CUDA {torch.version.cuda} but finds no GPU",
             "nvidia-smi says whether the driver works; an older driver needs an older torch",
         )
-    report.say(f"{found or 'no'} GPU{'s' * (found != 1)}, torch {torch.__version__}")
+    built = f" (built for CUDA {torch.version.cuda})" if torch.version.cuda and not found else ""
+    report.say(f"{found or 'no'} GPU{'s' * (found != 1)}, torch {torch.__version__}{built}")
     return found
 
 
@@ -225,18 +254,18 @@ def folder_mark():
 def receive(options, address, port, facts):
     """On the node of the endpoint: hear what the others know, tell all of them everything."""
     with socket.create_server(("", port)) as server, contextlib.ExitStack() as open_ones:
-        everyone, streams = [facts], []
-        end = time.monotonic() + options.timeout
-        while len(everyone) < options.nnodes and (left := end - time.monotonic()) > 0:
+        others, end = {}, time.monotonic() + options.timeout
+        while len(others) < options.nnodes - 1 and (left := end - time.monotonic()) > 0:
             server.settimeout(left)
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # a stranger calls
                 other, _ = server.accept()
                 other.settimeout(10)
                 stream = open_ones.enter_context(other.makefile("rw"))
                 heard = json.loads(stream.readline())
-                everyone.append(heard | {"skew": heard["clock"] - time.time()})
-                streams.append(stream)
-        for stream in streams:
+                heard["skew"] = heard["clock"] - time.time()
+                others[heard["address"]] = heard, stream  # a check started again counts once
+        everyone = [facts, *(heard for heard, _ in others.values())]
+        for _, stream in others.values():
             with contextlib.suppress(OSError):
                 stream.write(json.dumps(everyone) + "\n")
                 stream.flush()
@@ -256,6 +285,8 @@ def send(options, address, port, facts):
                 if line := stream.readline():
                     return json.loads(line)
                 raise ConnectionError("the node of the endpoint has closed the connection")
+        except ValueError:
+            raise ConnectionError("what answers there is not this check") from None
         except (ConnectionRefusedError, TimeoutError):
             if time.monotonic() > end:
                 raise
@@ -299,9 +330,16 @@ def differences(facts, everyone):
     for kind in ("versions", "files"):
         for name, here in facts[kind].items():
             there = first[kind].get(name)
-            if here != there and here is not None:
+            if here != there and None not in (here, there):
                 text = f"{name} is {here} here and {there} on {first['name']}"
                 found.append((text, f"bring {name} to the same version on all nodes"))
+    for one in others:
+        for name in sorted(one["files"].keys() - facts["files"].keys()):
+            text = f"{name} is on {one['name']} and not in this folder"
+            found.append((text, f"copy {name} to this node, or name the files to compare"))
+    if bool(facts["devices"]) != bool(first["devices"]):
+        text = f"GPUs: {facts['devices']} here and {first['devices']} on {first['name']}"
+        found.append((text, "use nodes that have them, or export CUDA_VISIBLE_DEVICES= on all"))
     if abs(facts.get("skew", 0)) > SKEW:
         text = f"the clock is {facts['skew']:+.0f} s from that of {first['name']}"
         found.append((text, "set the clock (timedatectl set-ntp true)"))
@@ -333,14 +371,27 @@ def compare(report, facts, everyone, options):
 
 
 def look_up(report, everyone, facts):
-    """The names of the others: torchrun tells that of rank 0's node, whichever that will be."""
+    """The names of the others: torchrun tells that of rank 0's node, whichever that will be.
+
+    With its domain, if the node itself knows one.
+    """
     for one in everyone:
+        if one["address"] == facts["address"]:
+            continue
+        name = one["told"]
         try:
-            socket.gethostbyname(one["name"])
+            found = socket.gethostbyname(name)
         except OSError:
-            if one["address"] != facts["address"]:
-                text = f"{one['name']}, the name of another node, does not resolve here"
-                report.bad(text, f"add a line '{one['address']} {one['name']}' to /etc/hosts")
+            found = None
+        if found is None:
+            text = f"{name}, the name of another node, does not resolve here"
+        elif found.startswith("127.") or found not in (
+            one["address"], one["named"], *one["addresses"]
+        ):  # fmt: skip
+            text = f"{name} is {found} here, but that node has {', '.join(one['addresses'])}"
+        else:
+            continue
+        report.bad(text, f"have /etc/hosts say '{one['address']} {name}'")
 
 
 def time_all_reduce(report, everyone, facts, address, port):

@@ -14,7 +14,7 @@
 #   MASTER_PORT        29500                         from SLURM_JOB_ID: jobs may share a node
 #
 # What is set already stays. There are no restarts: a job that fails has to be submitted
-# again.
+# again. GPUs by --gpus-per-node: a script takes number LOCAL_RANK of those that it sees.
 set -eu
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
@@ -29,4 +29,12 @@ fi
 export MASTER_ADDR="${MASTER_ADDR:?the first of the nodes, as mpirun -x MASTER_ADDR=node1}"
 export MASTER_PORT="${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:-9500} % 10000))}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+case ${CUDA_VISIBLE_DEVICES-} in
+*,*) ;;
+[0-9]* | GPU-* | MIG-*) if [ "$LOCAL_WORLD_SIZE" -gt 1 ]; then
+    echo "ranks.sh: one GPU ($CUDA_VISIBLE_DEVICES) to see for $LOCAL_WORLD_SIZE processes:" \
+        "let each see all of its node, by --gpus-per-node in place of --gpus-per-task" >&2
+    exit 2
+fi ;;
+esac
 exec "$@"

@@ -11,8 +11,10 @@
 set -eu
 : "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
 first=$(set -- $HOSTS; echo "$1") # split at blanks and at ends of lines
-quoted=$(for word in "$@"; do printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\''/g")"; done)
-passed=$(env | sed -En "s/^((GLOO|NCCL|TORCH)_[A-Z0-9_]*)=(.*)/\1='\3'/p" | tr '\n' ' ')
+quote() { printf "'%s' " "$(printf %s "$1" | sed "s/'/'\\\\''/g")"; }
+quoted=$(for word in "$@"; do quote "$word"; done)
+passed=$(env | sed -En "/^(GLOO|NCCL|TORCH)_[A-Z0-9_]*=/{s/'/'\\\\''/g; s/=(.*)/='\1'/p;}" |
+    tr '\n' ' ')
 number=0 pids=
 trap 'kill $pids 2>/dev/null || :' EXIT
 trap 'exit 129' HUP
@@ -21,7 +23,7 @@ trap 'exit 143' TERM
 for host in $HOSTS; do
     # -tt: without a terminal, what runs there would not notice that the connection has
     # gone.
-    ${RSH:-ssh -tt} "$host" "cd '$PWD' && PATH='$PATH' $passed \
+    ${RSH:-ssh -tt} "$host" "cd $(quote "$PWD")&& PATH=$(quote "$PATH")$passed \
         NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
         ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \
         NPROC=${NPROC:-1} JOB=${JOB:-job} MAX_RESTARTS=${MAX_RESTARTS:-3} \

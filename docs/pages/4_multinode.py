@@ -179,10 +179,11 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits for the others, without a word, for ten minutes: a
-# name that does not resolve to the right address, a port that a firewall closes, a node on which
-# nobody has started the command. On every node, ``getent hosts node1`` must print the same address,
-# and not one that begins with ``127.``.
+# **Nothing happens at all.** Each agent waits for the others, without a word: for two minutes where a
+# name leads nowhere, a firewall closes the port or nobody has started the node of the endpoint, for ten
+# where another node is awaited. The preflight of :doc:`launchers`, started on every node, says which it
+# is. That page also has what happens, and how soon, when a node or its network dies. On every node,
+# ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
 #
 # **Each node trains by itself.** With ``--standalone``, which suits one machine, every node is a
 # whole of its own: two trainings, two times rank 0, no error. The loss does not show it, since each

@@ -10,10 +10,19 @@ from filelock import FileLock
 
 from tests.cluster.jobs import SHORT
 from tests.cluster.training import ARGS, Training
-from tests.processes import STANDALONE, Process
+from tests.processes import ROOT, STANDALONE, Process
 from tools.cluster import Cluster
 
 POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_starts():
+    """All that is started imports torch: more than a hundred times. Not where time is measured."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "CLUSTER_RECORD" not in os.environ:
+            patch.setenv("PYTHONPATH", str(ROOT / "tools" / "quick"), prepend=os.pathsep)
+        yield
 
 
 def named(size):

@@ -1,13 +1,15 @@
 """The same file, byte for byte, by every launcher that is here: the same weights."""
 
+import os
 import re
+import socket
 import subprocess
 
 import pytest
 
 from tests.cluster.jobs import PATH, SHORT, Command, close, lay
 from tests.faults import same
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 
 
 @pytest.fixture
@@ -31,8 +33,7 @@ def start(cluster):
     return run
 
 
-LINES = {
-    "c10d": "ENDPOINT=node1:29500 sh $launch/torchrun_c10d.sh",
+LINES = {  # torchrun_c10d.sh is behind ssh.sh, slurm.sh and gridengine.sh: test_schedulers
     "environment": "export ENDPOINT=node1:29500; . $launch/torchrun_env.sh; torchrun --nnodes=2",
     "static": "NODE_RANK=$i MASTER_ADDR=node1 sh $launch/torchrun_static.sh",
     "legacy": "NODE_RANK=$i MASTER_ADDR=node1 sh $launch/distributed_launch.sh",
@@ -48,6 +49,34 @@ def test_the_same_weights_by_every_launcher(name, start, one_node):
     for node in start.nodes.nodes:  # no launcher edits it
         script = start.nodes.folder(node) / "multinode.py"
         assert script.read_bytes() == (ROOT / "multinode.py").read_bytes()
+
+
+def test_two_agents_on_one_machine():
+    """Without root, or on a laptop: the first hosts the store, the second finds it there."""
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    env = {**os.environ, "PATH": PATH, "NNODES": "2", "ENDPOINT": f"localhost:{port}"}
+    words = ["sh", str(ROOT / "launch" / "torchrun_c10d.sh"), str(ROOT / "launch" / "hello.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    agents = [subprocess.Popen(words, env=env, **pipes) for _ in range(2)]
+    try:
+        said = "".join(agent.communicate(timeout=LIMIT)[0] for agent in agents)
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert "2 ranks over gloo" in said
+
+
+def test_ranks_that_see_one_gpu_each():
+    """What srun --gpus-per-task does: LOCAL_RANK would name a GPU that is not there."""
+    env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "PATH": PATH}
+    words = ["sh", str(ROOT / "launch" / "ranks.sh"), "echo", "started"]
+    for visible, status in (("1", 2), ("GPU-8f", 2), ("0,1", 0), ("", 0), ("-1", 0)):
+        env |= {"CUDA_VISIBLE_DEVICES": visible, "MASTER_ADDR": "node1"}
+        ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == status and (ran.stdout == "started\n") == (not status)
+        assert ("by --gpus-per-node in place of" in ran.stderr) == bool(status)
 
 
 @pytest.mark.parametrize("missing", ["NNODES", "ENDPOINT"])

@@ -17,7 +17,7 @@ from tools.cluster import gridengine, slurm, ssh
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
 
 RECIPES = {  # of Slurm, and what they call
-    "slurm.sh": ["torchrun_c10d.sh"],
+    "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh"],
     "slurm_batch.sh": ["slurm_node.sh", "torchrun_static.sh"],
 }
 
@@ -165,9 +165,14 @@ def test_open_mpi(with_ssh, shared, one_node):
 
 @missing(ssh.PROGRAMS)
 def test_a_list_of_hosts(with_ssh, shared, one_node):
-    line = f"cd {shared}; sh launch/ssh.sh sh launch/torchrun_c10d.sh {' '.join(SHORT)}"
-    said = ran(with_ssh, ["sh", "-ec", line], HOSTS="node1 node2", NPROC="2",
-               RSH=f"ssh -tt -F {with_ssh.place}/ssh/client")  # fmt: skip
+    def over_ssh(*words):
+        start = ["sh", "-c", 'cd "$0" && exec sh launch/ssh.sh "$@"', shared, "sh", *words]
+        rsh = f"ssh -tt -F {with_ssh.place}/ssh/client"
+        return ran(with_ssh, start, RSH=rsh, HOSTS="node1 node2", NPROC="2", TORCH_IT="it's $HOME")
+
+    said = over_ssh("-c", """echo "$NODE_RANK $TORCH_IT isn't" """)
+    assert sorted(said.splitlines()) == [f"{number} it's $HOME isn't" for number in range(2)]
+    said = over_ssh("launch/torchrun_c10d.sh", *SHORT)
     assert said.count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
 

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from tests.cluster.training import BACK, ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
+from tests.cluster.training import ARGS, BACK, ENV, NOTICED, SAVE_EVERY, Fault, record, repeated
 
 
 def test_a_link_is_cut_and_healed(training, undisturbed):
@@ -57,17 +57,19 @@ def test_sigterm(training, undisturbed):
 
 
 def test_with_fewer_nodes_meanwhile(training):
-    """NNODES=1:2: one node goes on alone, and says what that means for the batch."""
-    training.env = {**ENV, "NNODES": "1:2"}
+    """NNODES=1:2: one goes on alone, and says what that means for the batch, until one is back."""
+    training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "110", *ARGS[2:]]
     training.start().reach(12)
     fault = Fault("a node dies, NNODES=1:2", training)
     training.nodes.kill("node2")
     fault.went_on()
+    training.replace("node2")
     clock = fault.clock
-    assert clock.wait() == 0, clock.out
-    resumed = [text for _, text in clock.lines if text.startswith("Resuming")]
-    assert resumed[0].endswith(", 16 samples a step")  # with both it was 32
-    last = [text for _, text in clock.lines if "| loss" in text][-1]
-    assert float(re.search(r"loss ([\d.]+)", last)[1]) < 0.03, last
-    assert repeated(clock) <= SAVE_EVERY
+    assert [training[name].wait() for name in training.nodes.nodes] == [0, 0], clock.out
+    said = "\n".join(text for command in training.commands.values() for _, text in command.lines)
+    resumed = re.findall(r"Resuming after epoch \d+, (\d+) samples a step", said)
+    assert resumed == ["16", "32"]  # with both it was 32
+    last = float(re.search(r"Epoch 110 \| loss ([\d.]+)", said)[1])
+    assert last < 0.03
+    assert repeated(clock, training["node2"]) <= SAVE_EVERY
     assert training.pids("node1", "agent") == training.pids("node1", "worker") == []

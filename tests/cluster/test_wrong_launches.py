@@ -38,7 +38,8 @@ CASES = {
         "torchrun_c10d", {}, {"NNODES": "3"}, "Rendezvous(Timeout|Closed|Connection)Error"
     ),
     "the port is taken": Wrong(
-        "torchrun_c10d", {}, {}, "RendezvousConnectionError", ("node1",), taken=True
+        "torchrun_c10d", {"ENDPOINT": "10.77.0.11:29500"}, {}, "RendezvousConnectionError",
+        ("node1",), taken=True,
     ),
     "no such interface": Wrong(
         "torchrun_c10d", {}, {"GLOO_SOCKET_IFNAME": "eth7"},

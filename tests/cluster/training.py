@@ -20,13 +20,13 @@ class Training:
     """The lesson on two nodes, in folders that they do not share."""
 
     def __init__(self, nodes):
-        self.nodes, self.commands, self.env = nodes, {}, ENV
+        self.nodes, self.commands, self.env, self.args = nodes, {}, ENV, ARGS
         for node in nodes.nodes:
             lay(nodes.folder(node))
 
     def start(self, *names):
         for name in names or self.nodes.nodes:
-            self.commands[name] = Command(self.nodes, name, [*LAUNCH, *ARGS], self.env)
+            self.commands[name] = Command(self.nodes, name, [*LAUNCH, *self.args], self.env)
         return self
 
     def __getitem__(self, name):
