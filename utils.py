@@ -386,10 +386,10 @@ def set_aside(path):
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 
 
-def read(path):
+def read(path, **options):
     """What `write` wrote, in host memory. Raises `Mistake` if there is nothing of the kind."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, **options)
     except OSError as error:
         raise Mistake(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
     except Exception:  # torch.load fails in a dozen ways that have no base class in common
@@ -481,7 +481,7 @@ def _line(error):
 
 
 def _say_once(line):
-    """Write `line` to stderr, unless a worker or an attempt of this torchrun has said it before."""
+    """Write `line` to stderr, unless a worker or an attempt of this launcher has said it before."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
     if error_file:
         kind = line.partition("(")[0]
@@ -492,5 +492,7 @@ def _say_once(line):
             return
         except OSError:
             pass  # better twice than never
+    elif os.environ.get("RANK", "0") != "0":
+        time.sleep(3)  # if rank 0 says it too, its launcher ends us meanwhile
     sys.__stderr__.write(f"{Path(sys.argv[0]).name}: {line}\n")
     sys.__stderr__.flush()

@@ -3,7 +3,7 @@
 # Started by
 #
 #   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
-#   srun --ntasks=4 sh launch/ranks.sh python multinode.py 50 10                      (Slurm)
+#   srun --ntasks=4 --kill-on-bad-exit=1 sh launch/ranks.sh python multinode.py 50 10  (Slurm)
 #
 #   torch              Open MPI                      Slurm
 #   RANK               OMPI_COMM_WORLD_RANK          SLURM_PROCID

@@ -7,4 +7,5 @@
 set -eu
 : "${NNODES:?how many nodes, as NNODES=2}"
 . "$(dirname "$0")/torchrun_env.sh"
-exec torchrun --nnodes="$NNODES" "$@"
+# Or who asks for 2 nodes could take in one that asks for 3, and both would train, as two.
+exec torchrun --nnodes="$NNODES" --rdzv-id="$PET_RDZV_ID-$NNODES" "$@"

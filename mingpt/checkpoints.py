@@ -55,12 +55,7 @@ class File:
                     f"({old_text['kind']}), but that of this text is another, of "
                     f"{shape['vocab_size']} ({text['kind']}): {AWAY}"
                 )
-        for name, value in shape.items():
-            if old_shape[name] != value and name != "dropout":
-                raise Mistake(
-                    f"{self.path} has {name} {old_shape[name]}, but {value} was asked for: ask "
-                    f"for {old_shape[name]}, {AWAY}"
-                )
+        _check_shape(self.path, old_shape, shape)
         if old_text["key"] != text["key"]:
             raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
         return self._with_options(checkpoint)
@@ -70,10 +65,31 @@ class File:
         if "optimizer" in checkpoint:
             matrices, others = checkpoint["optimizer"]["param_groups"]
             matrices["weight_decay"] = self.args.weight_decay
-            matrices["betas"] = others["betas"] = (0.9, self.args.beta2)
+            matrices.update(self.args.adamw)
+            others.update(self.args.adamw)
         # Without fp16 there was none, and a scaler refuses an empty state.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
+
+
+def check(path, shape):
+    """Raise Mistake if the file at `path`, if there is one, is of no model of this `shape`.
+
+    A glance, before any process waits for another: no weights are read. The vocabulary does not
+    count, which is known with the text only.
+    """
+    if os.path.lexists(path):
+        old = load(path, mmap=True)["model_config"]
+        _check_shape(path, old, {**asdict(shape), "vocab_size": old["vocab_size"]})
+
+
+def _check_shape(path, old, new):
+    for name, value in new.items():
+        if old[name] != value and name != "dropout":
+            raise Mistake(
+                f"{path} has {name} {old[name]}, but {value} was asked for: ask for {old[name]}, "
+                f"{AWAY}"
+            )
 
 
 def _to_host(part, done):
@@ -106,11 +122,14 @@ def set_rng_state(states, rank, device):
             torch.get_device_module(device).set_rng_state(states[rank][device.type])
 
 
-def load(path):
-    """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file."""
+def load(path, **options):
+    """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file.
+
+    `options` are those of torch.load.
+    """
     if not os.path.lexists(path):
         raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
-    checkpoint = utils.read(path)
-    if not isinstance(checkpoint, dict) or "steps_run" not in checkpoint:
+    checkpoint = utils.read(path, **options)
+    if not isinstance(checkpoint, dict) or not {"steps_run", "model_config"} <= set(checkpoint):
         raise Mistake(f"{path} is not a checkpoint of mingpt: {AWAY}")
     return checkpoint

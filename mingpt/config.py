@@ -57,6 +57,8 @@ class Config:
     """The longest gradient; longer ones are scaled to it."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
+    fused: bool = True
+    """AdamW in one kernel, rather than one for each thing that it does to all weights."""
     compile: bool = False
     """Compile the model: a slow start, fewer and larger kernels from then on."""
     seed: int = 0
@@ -99,6 +101,11 @@ class Config:
         """Options of torch.autocast: matrix products in half precision, all that sums in full."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         return {"dtype": dtype, "enabled": dtype is not None}
+
+    @property
+    def adamw(self):
+        """Options of torch.optim.AdamW but the learning rate, which changes with the step."""
+        return {"betas": (0.9, self.beta2), "fused": self.fused}
 
     def shape(self, vocab_size):
         """The GPTConfig of the model."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 import sysconfig
 from pathlib import Path
 
@@ -36,17 +37,34 @@ def load(args):
     text = torch.load(path, mmap=True, weights_only=True)
     numbers = text["tokens"].numpy()
     # The text is split, not its windows: those overlap, and would tell what they are asked.
-    cut = len(numbers) - len(numbers) // 10
+    cut = _cut(len(numbers), args.block_size)
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
-    if len(val) < 2:
-        raise Mistake(f"the text has {len(numbers)} tokens, but must have 20: a tenth validates")
-    if cut <= args.block_size:
-        raise Mistake(
-            f"the text has {len(numbers)} tokens, and nine tenths of them, {cut}, are to train on, "
-            f"but block_size is {args.block_size}: give a longer text, or ask for at most {cut - 1}"
-        )
     about = {**text["tokenizer"], "key": path.stem}
     return Windows(numbers[:cut], args.block_size, about, Windows(val, args.block_size, about))
+
+
+def check(args):
+    """Raise Mistake for a text that is too short, if it is a local file: before any process waits.
+
+    A longer file is only asked for its size, or each process would read it: 8 bytes for each token
+    wanted are enough characters, and of byte pairs almost always. `load` looks again.
+    """
+    if os.path.isfile(args.data) and os.path.getsize(args.data) < 8 * (args.block_size + 20):
+        text = read(args.data)
+        _cut(len(tokens.build(args.tokenizer, text).encode(text)), args.block_size)
+
+
+def _cut(count, block_size):
+    """Where validation begins in a text of `count` tokens: its last tenth. Raises Mistake."""
+    cut = count - count // 10
+    if count < 20:
+        raise Mistake(f"the text has {count} tokens, but must have 20: a tenth validates")
+    if cut <= block_size:
+        raise Mistake(
+            f"the text has {count} tokens, and nine tenths of them, {cut}, are to train on, "
+            f"but block_size is {block_size}: give a longer text, or ask for at most {cut - 1}"
+        )
+    return cut
 
 
 def prepare(source, tokenizer, cache):
@@ -155,3 +173,10 @@ def validation(train_data, args):
     starts = np.arange(rounds * batch * world_size) * text.size
     for some in starts[rank::world_size].reshape(rounds, batch):
         yield text[some]
+
+
+def to_device(batch, device):
+    """A batch of `Windows` on the device. From pinned memory a GPU fetches it while we go on."""
+    if device.type == "cpu":
+        return batch
+    return [part.pin_memory().to(device, non_blocking=True) for part in batch]

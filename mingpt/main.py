@@ -15,9 +15,10 @@ from importlib.util import find_spec
 import torch
 
 import utils
-from mingpt import trainer
+from mingpt import checkpoints, data, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
+from mingpt.model import GPT, GPTConfig
 
 
 def main():
@@ -44,8 +45,7 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise utils.Mistake(f"this needs the package {package}: pip install {package}")
-    for option in ("data", "init_from"):
-        _check_file(option, getattr(args, option))
+    _check_files(args)
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
     if args.precision == "auto":
         half = gpu is not None and torch.get_device_module().is_bf16_supported(False)  # in hardware
@@ -61,13 +61,24 @@ def ready(args):
     return args
 
 
-def _check_file(option, path):
-    """Refuse a local file that is not there, which is known before the processes meet."""
-    if path and not set(path) & {":", "~"}:  # fsspec knows what to do with those
-        try:
-            open(path, "rb").close()
-        except OSError as error:
-            raise utils.Mistake(f"cannot read --{option} {path}: {error.strerror}") from None
+def _check_files(args):
+    """Refuse local files that will not do, as far as a glance tells, before the processes meet."""
+    for option in ("data", "init_from"):
+        path = getattr(args, option)
+        if path and not set(path) & {":", "~"}:  # fsspec knows what to do with those
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                raise utils.Mistake(f"cannot read --{option} {path}: {error.strerror}") from None
+    data.check(args)
+    shape = args.shape(GPTConfig.vocab_size)
+    checkpoints.check(args.checkpoint_path, shape)
+    if args.init_from:
+        from mingpt import weights  # needs a package that nobody else does
+
+        with torch.device("meta"):
+            model = GPT(shape)
+        weights.check(model, args.init_from, () if args.tokenizer == "gpt2" else ("wte.weight",))
 
 
 if __name__ == "__main__":

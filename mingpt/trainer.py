@@ -64,7 +64,7 @@ class Trainer:
         mean = torch.zeros((), device=self.device)
         count = self.train_data.sampler.accumulation
         for remaining in reversed(range(count)):
-            source, targets = (part.to(self.device) for part in next(batches))
+            source, targets = data.to_device(next(batches), self.device)
             # DDP decides in forward whether backward sends: both are inside.
             with self.model.no_sync() if remaining else nullcontext():
                 loss = self._loss(source, targets) / targets.numel()
@@ -163,7 +163,7 @@ def load_train_objs(args):
     torch.manual_seed(args.seed)  # the same initial weights on every rank
     model = args.build(dataset.vocab_size)
     groups = model.parameter_groups(args.weight_decay)
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, args.beta2), fused=True)
+    optimizer = torch.optim.AdamW(groups, **args.adamw)
     return dataset, model, optimizer
 
 

@@ -3,8 +3,7 @@
 import re
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 
 from utils import Mistake
 
@@ -18,33 +17,53 @@ def load(model, path):
     Of the positions as many as the model has, so that a shorter block_size will do. Raises Mistake
     for a file that is none, or of another shape.
     """
+    check(model, path)
+    with safe_open(path, "pt") as file, torch.no_grad():
+        names = _names(file)
+        for name, weight in model.transformer.state_dict().items():
+            published = file.get_tensor(names[name])
+            published = published.t() if _TRANSPOSED.search(name) else published
+            weight.copy_(published[: len(weight)])
+
+
+def check(model, path, unknown=()):
+    """Raise Mistake unless the safetensors file at `path` has the weights of `model`, a GPT.
+
+    Only shapes are read, so `model` may have no weights, on the device meta. Those of the names in
+    `unknown` do not count.
+    """
     try:
-        published = load_file(path)
+        with safe_open(path, "pt") as file:
+            shapes = {name: file.get_slice(has).get_shape() for name, has in _names(file).items()}
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Mistake(f"cannot read --init_from {path}: {reason}") from None
-    found = {}
-    for name, weight in published.items():
-        name = name.removeprefix("transformer.")
-        if not _NO_WEIGHT.search(name):
-            found[name] = weight.t() if _TRANSPOSED.search(name) else weight
     for name, weight in model.transformer.state_dict().items():
-        other = found.get(name)
-        if other is not None and name == "wpe.weight":
-            other = other[: len(weight)]
-        if other is None or other.shape != weight.shape:
-            if other is not None and name == "wpe.weight" and len(other) < len(weight):
+        wanted, shape = list(weight.shape), shapes.get(name)
+        if shape and _TRANSPOSED.search(name):
+            shape = shape[::-1]
+        if shape and name == "wpe.weight" and shape[1:] == wanted[1:]:
+            if shape[0] < wanted[0]:
                 raise Mistake(
-                    f"block_size is {len(weight)}, but must be at most {len(other)}, that of {path}"
+                    f"block_size is {wanted[0]}, but must be at most {shape[0]}, that of {path}"
                 )
-            has = "no such" if other is None else f"one of {_size(other)}"
+            continue
+        if shape != wanted and name not in unknown:
+            has = f"one of {_size(shape)}" if shape else "no such"
             raise Mistake(
-                f"the model has {name} of {_size(weight)}, but {path} has {has}: "
+                f"the model has {name} of {_size(wanted)}, but {path} has {has}: "
                 "ask for its --model and --tokenizer, as in --model gpt2 --tokenizer gpt2"
             )
-        with torch.no_grad():
-            weight.copy_(other)
 
 
-def _size(weight):
-    return " × ".join(map(str, weight.shape))
+def _names(file):
+    """What the file calls each weight of ours."""
+    return {
+        name.removeprefix("transformer."): name
+        for name in file.keys()  # noqa: SIM118 (it is no mapping)
+        if not _NO_WEIGHT.search(name)
+    }
+
+
+def _size(shape):
+    return " × ".join(map(str, shape))

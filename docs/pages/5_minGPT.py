@@ -234,6 +234,10 @@ axes.legend()
 #    DDP model, not on the one inside: so the compiler cuts the graph where the buckets end, and
 #    sending still overlaps with ``backward``. And it is the method ``compile``, which changes no
 #    name: after ``torch.compile(model)`` every key of a checkpoint would begin with ``_orig_mod.``.
+#
+#    A plain ``.to`` waits until the GPU has done all that it was given before, and then it has nothing to
+#    do until Python has caught up. From pinned memory a GPU fetches the batch by itself; ``data.to_device``
+#    puts it there and goes on.
 
 # %% [markdown]
 # What it buys
@@ -248,8 +252,7 @@ axes.legend()
 #
 # On this CPU more than half of the time goes into matrix products (by ``torch.profiler``), and there was
 # little to gain but by more cores; 16 bits gained nothing with a model of this size. On a GPU the ladder is
-# another: the same file measures it there, given ``8gpus --batch_size 16``. It needs tiktoken, and has not
-# been run on one yet.
+# another: the same file measures it there, given ``8gpus --batch_size 16``. It has not been run on one yet.
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
 # each weight and token, and those of attention, over the fastest product measured at the start.
@@ -274,8 +277,10 @@ axes.legend()
 # -------------------
 #
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes,
-# 2: the nearest is 12`` is said before the processes meet, as is what other options, or a file that is not
-# there, give away. What takes a look into the text or the checkpoint is said after that.
+# 2: the nearest is 12`` is said before the processes meet. So is what else can be known then: an option that
+# does not exist, a file that is not there, a text shorter than a block, a checkpoint or weights of another
+# shape. What takes the whole text, that is, its vocabulary, is said after that. torchrun's processes say it
+# once on each node; those of ``mpirun`` and ``srun``, once.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

@@ -114,13 +114,16 @@ def test_a_node_that_is_replaced_takes_jobs_again(with_slurm):
 
 @missing(slurm.PROGRAMS)
 def test_processes_that_srun_starts(with_slurm, shared, one_node):
-    words = ["srun", f"--chdir={shared}", "-N2", "--ntasks-per-node=2", "sh", "launch/ranks.sh"]
+    words = ["srun", f"--chdir={shared}", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=1"]
+    words += ["sh", "launch/ranks.sh"]
     named = ran(with_slurm, [*words, "sh", "-c", NAMES]).splitlines()
     assert [line.split()[:5] for line in sorted(named)] == FOUR
     assert len({line.split()[5] for line in named}) == 1  # all have the same port
     said = ran(with_slurm, [*words, "python", *SHORT])
     assert said.count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
+    wrong = with_slurm.output("node1", [*words, "python", "multinode.py", "0"])
+    assert wrong.count("multinode.py: total_epochs is 0, but must be at least 1") == 1, wrong
 
 
 @missing(slurm.PROGRAMS)

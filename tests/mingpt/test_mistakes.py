@@ -155,19 +155,6 @@ def test_characters_come_back_and_others_are_refused():
         kind.encode("z")
 
 
-def test_byte_pairs_come_back():
-    pytest.importorskip("tiktoken", reason="no tiktoken: --tokenizer gpt2 needs it")
-    try:
-        kind = tokens.build("gpt2", "")
-    except Mistake as mistake:
-        assert "connect once, or set TIKTOKEN_CACHE_DIR" in str(mistake)
-        pytest.skip("GPT-2's byte pairs cannot be downloaded here")
-    text = "Hello, wörld <|endoftext|>"
-    assert len(kind) == 50257
-    assert kind.encode("Hello world").tolist() == [15496, 995]
-    assert tokens.restore(kind.about).decode(kind.encode(text).tolist()) == text
-
-
 def test_the_speed_is_that_of_training(group, config, monkeypatch):
     """Of the steps since the last line, or since a validation, whose time does not count."""
     clock = iter([0, 10, 10, 100, 105, 105])
@@ -182,6 +169,22 @@ def test_the_speed_is_that_of_training(group, config, monkeypatch):
     speeds = [line["tokens_per_second"] for line in told if "train_loss" in line]
     tokens = args.batch_size * args.block_size
     assert speeds == [tokens, tokens]
+
+
+def test_tensorboard_has_what_the_log_has(group, config, tmp_path):
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="no tensorboard: --tensorboard needs it",
+    )
+    args = config(tensorboard=str(tmp_path / "board"))
+    log = metrics.Metrics(args, args.build(8), torch.device("cpu"), 0)
+    log.validated(14, torch.tensor([3.0, 2.0]))
+    log.trained(19, torch.tensor(1.0))
+    told = events.EventAccumulator(args.tensorboard)
+    told.Reload()
+    found = {name: told.Scalars(name) for name in told.Tags()["scalars"]}
+    assert set(found) == {"val_loss", "train_loss", "tokens_per_second", "mfu", "computing"}
+    assert [(event.step, event.value) for event in found["val_loss"]] == [(15, 1.5)]
 
 
 # From here on through real launchers: one line, said once, whatever the number of processes.

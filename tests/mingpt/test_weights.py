@@ -39,7 +39,7 @@ def test_the_model_becomes_the_published_one(block_size, published):
     tokens = torch.arange(18).view(2, 9) * 5
     with torch.no_grad():
         ours, their = model(tokens), theirs(tokens).logits
-    assert (ours - their).abs().max() < 1e-5 * their.abs().max()
+    assert their.abs().max() > 0.5 and (ours - their).abs().max() < 1e-5
     assert model.lm_head.weight is model.transformer.wte.weight
 
 
