@@ -6,6 +6,7 @@ file, so that whoever takes a script along takes this one and no more.
 """
 
 import argparse
+import gc
 import hashlib
 import itertools
 import math
@@ -436,7 +437,7 @@ def _excepthook(kind, error, trace):
 
 
 def unwind():
-    """Prepare for the end of the process group after an exception; does nothing without one.
+    """Prepare for the end of the process group, after an exception or a compiled model.
 
     A traceback keeps the frame of `main`, and that keeps DDP. DDP would then be the last to let go
     of the group, and would wait for its threads while it holds Python's lock, which they need to
@@ -444,7 +445,12 @@ def unwind():
 
     Who has only lost its peer waits a little: the launcher then sees the process that failed first,
     reports that one, and ends the others.
+
+    A compiled model is part of a cycle, exception or not. Left in it, DDP would keep the group, and
+    threads of gloo that still run when Python ends can take it down with "terminate called".
     """
+    if "torch._inductor.compile_fx" in sys.modules:
+        gc.collect()
     error = sys.exception()
     if error is not None and _lost_peer(error):
         time.sleep(2)

@@ -53,7 +53,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: bf00429e4ff5
+#    :confirmed: 00ade00c6532
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` come in and
 #    logits come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -118,7 +118,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: accumulate-gradients
-#    :confirmed: ebbfe1b64a44
+#    :confirmed: 1f7176940de0
 #
 #    If a rank's share of the batch does not fit into memory it is taken in parts, whose gradients add
 #    up in place. How many parts follows from the batch, the number of processes and
@@ -191,13 +191,17 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: fa364ab43796
+#    :confirmed: bfb914d46b4a
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a
 #    flag. And a rank must not act on its own flag, or it leaves while the others wait for it: the
 #    flags are summed, and all see the same sum after the same step. The sum travels over a process
 #    group of its own, on the CPU and beside the step, so that no GPU is stopped to look at it.
+#
+#    The handler holds that flag and not ``self``: it outlives the trainer, and with it would keep DDP and the
+#    process group beyond ``destroy_process_group``. Then it is the end of Python that ends the group's threads;
+#    now and then one is not done, and the process aborts: ``terminate called``.
 #
 #    All ranks save, without another validation, which might take too long. (One that has begun is
 #    ended first: have it take seconds, by ``--val_tokens``.) They wait for the disk, wait for each
@@ -224,7 +228,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: waste-nothing
-#    :confirmed: ce7e8d923f67
+#    :confirmed: cd80da2a983e
 #
 #    DDP sends gradients in buckets. As views of them the gradients are where they are sent from:
 #    one copy and the memory of one set of gradients less. (``zero_grad`` then takes the views away and the
@@ -251,8 +255,9 @@ axes.legend()
 #    cat tools/bench/results/ladder.txt
 #
 # On this CPU more than half of the time goes into matrix products (by ``torch.profiler``), and there was
-# little to gain but by more cores; 16 bits gained nothing with a model of this size. On a GPU the ladder is
-# another: the same file measures it there, given ``8gpus --batch_size 16``. It has not been run on one yet.
+# little to gain but by more cores; 16 bits and the fused AdamW gained little with a model of this size. On a
+# GPU the ladder is another: the same file measures it there, given ``8gpus --batch_size 16``. It has not been
+# run on one yet.
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
 # each weight and token, and those of attention, over the fastest product measured at the start.

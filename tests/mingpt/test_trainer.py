@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tests.processes import ROOT, STANDALONE, Process, run
 # processes, and what else differs
 SPLITS = {"1": (1, {}), "2": (2, {}), "4": (4, {}), "accumulated": (2, {"micro_batch_size": 1})}
 WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
+STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # nothing of a group is left
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def trained(text, tmp_path_factory):
         folder = tmp_path_factory.mktemp(f"of_{split}")
         process = run(
             "mingpt", *options(data=text, dropout=0, **others), cwd=folder, nproc=nproc,
-            launcher=STANDALONE,
+            launcher=STANDALONE, env=STRICT,
         )  # fmt: skip
         assert (process.status, process.err) == (0, ""), process.tail
         return folder, process.out
@@ -54,9 +56,9 @@ def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")
     words = [*options(data=text, dropout=0), "--compile"]
-    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **STRICT}
     process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=STANDALONE)
-    assert process.status == 0, process.tail
+    assert process.status == 0 and "are left" not in process.err, process.tail
     assert any((tmp_path / "compiled").iterdir())
     assert curve(tmp_path) == pytest.approx(curve(trained["1"][0]), abs=1e-4)
 
@@ -133,11 +135,11 @@ def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
 def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     once = ("--standalone", "--max-restarts=0")
     often = options(data=text, eval_every=1)
-    with Process("mingpt", *often, cwd=tmp_path, launcher=once) as it:
+    with Process("mingpt", *often, cwd=tmp_path, launcher=once, env=STRICT) as it:
         it.wait_for(r"Step +5 \| train")
         os.kill(it.process.pid if whom == "torchrun" else it.workers()[1], signal.SIGTERM)
         assert it.wait() != 0
-    assert "trainer.py" not in it.err  # the tracebacks are torchrun's own
+    assert "trainer.py" not in it.err and "are left" not in it.err  # the tracebacks are torchrun's
     stopped = torch.load(tmp_path / "mingpt.pt")["steps_run"]
     assert 5 <= stopped < LAST
     assert stopped == log(tmp_path)[-1]["step"]  # all that was done
@@ -146,7 +148,7 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     if whom == "one worker":
         assert "exitcode  : 143" in it.err
     process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once)
-    assert (process.status, process.err) == (0, "")
+    assert (process.status, process.err) == (0, ""), process.tail
     assert f"Resuming after step {stopped}" in process.out
     assert same(undisturbed, tmp_path / "mingpt.pt")
     assert repeated(tmp_path) == 0
