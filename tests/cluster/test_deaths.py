@@ -5,17 +5,12 @@ import signal
 from tests.cluster.training import NOTICED, SAVE_EVERY, Fault, record, repeated
 
 
-def test_a_worker_is_killed(training, undisturbed):
+def test_a_worker_is_killed_then_an_agent(training, undisturbed):
     training.start().reach(12)
     fault = Fault("a worker is killed", training)
     training.signal("node2", "worker", signal.SIGKILL)
     fault.went_on()
-    training.ends_like(undisturbed)
-    assert repeated(fault.clock) <= SAVE_EVERY
-
-
-def test_an_agent_is_killed_and_its_workers_end(training, undisturbed):
-    training.start().reach(12)
+    training.reach(22)
     fault = Fault("an agent is killed, and started again", training)
     training.signal("node2", "agent", signal.SIGKILL)
     fault.noticed()
@@ -27,26 +22,21 @@ def test_an_agent_is_killed_and_its_workers_end(training, undisturbed):
     assert repeated(fault.clock) <= SAVE_EVERY
 
 
-def test_a_node_dies_and_an_empty_one_takes_its_place(training, undisturbed):
+def test_a_node_dies_and_is_replaced_then_the_one_that_all_meet_at(training, undisturbed):
+    """Without the second the others end, and say so; started again, they go on from the newest."""
     training.start().reach(12)
     fault = Fault("a node dies, an empty one takes its place", training)
     training.nodes.kill("node2")
     fault.noticed()
     training.replace("node2")
     fault.went_on()
-    training.ends_like(undisturbed)
-    assert repeated(fault.clock) <= SAVE_EVERY
-
-
-def test_the_node_that_all_meet_at_dies(training, undisturbed):
-    """The others end, and say so; started again, all go on from the newest checkpoint."""
-    training.start().reach(12)
+    training.reach(22)
     lost, moment = training["node1"], training["node2"].now
     training.nodes.kill("node1")
     assert training["node2"].wait(2 * NOTICED) == 1
     record("the node that all meet at dies", training["node2"].now - moment)
     training.replace("node1")
     training.start("node2")
-    training["node1"].wait_for("Resuming after epoch 1[05]")
+    training["node1"].wait_for("Resuming after epoch 2[05]")
     training.ends_like(undisturbed)
     assert repeated(lost, training["node1"]) <= SAVE_EVERY

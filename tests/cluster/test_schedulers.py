@@ -122,6 +122,7 @@ def test_processes_that_srun_starts(with_slurm, shared, one_node):
     said = ran(with_slurm, [*words, "python", *SHORT])
     assert said.count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
+    words[words.index("--ntasks-per-node=2")] = "--ntasks-per-node=1"
     wrong = with_slurm.output("node1", [*words, "python", "multinode.py", "0"])
     assert wrong.count("multinode.py: total_epochs is 0, but must be at least 1") == 1, wrong
 
