@@ -47,6 +47,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=fp16)
         self.control = dist.new_group(backend="gloo")  # no GPU waits for it
         self.stop = torch.tensor(0)
+        # It outlives the trainer. With self in it, the group would as well.
         signal.signal(signal.SIGTERM, lambda *_, it=self.stop: it.fill_(1))
         torch.manual_seed(args.seed + self.rank)  # each drops other units
         self.file = checkpoints.File(args, model.config, train_data.dataset)

@@ -53,7 +53,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: 00ade00c6532
+#    :confirmed: fcab421e6132
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` come in and
 #    logits come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -191,7 +191,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: bfb914d46b4a
+#    :confirmed: ddc187e5324d
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a

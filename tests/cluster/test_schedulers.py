@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.conftest import POSSIBLE, named
 from tests.cluster.jobs import SHORT, Command, close, lay
-from tests.cluster.training import ARGS, SAVE_EVERY
+from tests.cluster.training import ARGS, NOTICED, SAVE_EVERY, record
 from tests.faults import most_repeated, same
 from tests.processes import ROOT
 from tools.cluster import gridengine, slurm, ssh
@@ -136,8 +136,13 @@ def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
     job.again()
     job.wait_for(r"(?s)Resuming.*Epoch 2[0-9] . loss")
     assert "goes back into the queue" in job.said
+    urgent = time.monotonic()
     ran(with_slurm, ["srun", "--partition=urgent", "--nodes=2", "--exclusive", "true"])
+    noticed = time.monotonic() - urgent  # the urgent one has had its nodes
+    assert noticed < 2 * NOTICED
     job.again()
+    job.wait_for("(?s)Resuming.*Resuming")
+    record("Slurm puts a more urgent job first", noticed, time.monotonic() - urgent)
     job.wait("COMPLETED", "FAILED")
     assert job.state() == "COMPLETED", job.said
     assert job.said.count("Resuming after epoch") == 2
