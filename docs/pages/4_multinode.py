@@ -175,6 +175,14 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    python docs/labs/nodes.py --nproc_per_node=1 --lose node0 multinode.py 40 10
 #
 # Start the command again on all nodes, or have a scheduler do it: the checkpoints are there.
+#
+# Nodes with a network between them have more ways to fail. :doc:`launchers` says what stands behind each of
+# these, and how long it takes at most; here are the figures of its tests:
+#
+# .. run::
+#    :expect: a link is cut
+#
+#    cat tools/bench/results/faults.txt
 
 # %% [markdown]
 # What could go wrong
@@ -183,8 +191,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # **Nothing happens at all.** Each agent waits for the others, without a word: for two minutes where a
 # name leads nowhere, a firewall closes the port or nobody has started the node of the endpoint, for ten
 # where another node is awaited. The preflight of :doc:`launchers`, started on every node, says which it
-# is. That page also has what happens, and how soon, when a node or its network dies. On every node,
-# ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
+# is. On every node, ``getent hosts node1`` must print the same address, and not one that begins with
+# ``127.``.
 #
 # **Each node trains by itself.** With ``--standalone``, which suits one machine, every node is a
 # whole of its own: two trainings, two times rank 0, no error. The loss does not show it, since each

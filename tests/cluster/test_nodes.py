@@ -114,6 +114,27 @@ def test_nothing_is_left_whatever_ends_the_tool(cluster, sign):
         Cluster(name=name).down()
 
 
+def test_a_node_that_could_not_be_noted_ends_by_itself(cluster):
+    cluster(1)  # skips without root
+    name = f"test-left-{os.getpid()}"
+    code = (
+        "import os; from tools.cluster import Cluster\n"
+        "def killed(self):\n"
+        "    print(self.holders['switch'], flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        f"Cluster._note = killed; Cluster(1, {name!r}).up()"
+    )
+    try:
+        ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+        assert ended.returncode == -signal.SIGKILL
+        end = time.monotonic() + 10
+        while Path(f"/proc/{int(ended.stdout)}").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        Cluster(name=name).down()
+
+
 def tool(name, *words):
     return subprocess.run(
         [sys.executable, "-m", "tools.cluster", "--name", name, *words], cwd=ROOT,

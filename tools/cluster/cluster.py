@@ -89,21 +89,26 @@ class Cluster:
             self._at(other, "ip neigh flush dev eth0")
 
     def _hold(self, name, prepare):
-        """A process in namespaces of its own, after the commands in `prepare`."""
+        """A process in namespaces of its own, after the commands in `prepare`.
+
+        It stays once it is noted. If we die before, its input ends, and so does it.
+        """
         process = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
-             "--mount-proc", "sh", "-ec", f"{prepare}; echo ready; exec >/dev/null 2>&1; {INIT}"],
-            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+             "--mount-proc", "sh", "-ec",
+             f"{prepare}; echo ready; read noted; exec </dev/null >/dev/null 2>&1; {INIT}"],
+            start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
-        with process.stdout, process.stderr:
+        with process.stdin, process.stdout, process.stderr:
             if not process.stdout.readline():
                 said = process.stderr.read().decode().strip()
                 raise ClusterError(f"cannot make {name}: {said or 'no reason given'}")
-        self._parents.append(process)  # ends with its child, and is to be reaped then
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        self.holders[name] = int(children.split()[0])
-        self._note()
+            self._parents.append(process)  # ends with its child, and is to be reaped then
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            self.holders[name] = int(children.split()[0])
+            self._note()
+            process.stdin.write(b"noted\n")
 
     def _note(self):
         known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
