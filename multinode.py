@@ -5,7 +5,7 @@ Paste this, the same on every node; node1 stands for the name of one of them:
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     torchrun --nnodes=2 --nproc_per_node=2 --max-restarts=3 \
     --rdzv-backend=c10d --rdzv-endpoint=node1:29500 \
-    --rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=2 \
+    --rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4 \
     multinode.py 50 10
 """
 

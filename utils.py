@@ -449,14 +449,19 @@ def unwind():
     A compiled model is part of a cycle, exception or not. Left in it, DDP would keep the group, and
     threads of gloo that still run when Python ends can take it down with "terminate called".
     """
-    if "torch._inductor.compile_fx" in sys.modules:
-        gc.collect()
     error = sys.exception()
     if error is not None and _lost_peer(error):
-        time.sleep(2)
+        time.sleep(5 if _without_torchrun() else 2)
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
+    if "torch._inductor.compile_fx" in sys.modules:
+        gc.collect()
+
+
+def _without_torchrun():
+    """Whether mpirun, srun or the like has started us, which end all when the first has failed."""
+    return "RANK" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
 def _lost_peer(error):
@@ -498,7 +503,7 @@ def _say_once(line):
             return
         except OSError:
             pass  # better twice than never
-    elif os.environ.get("RANK", "0") != "0":
+    elif _without_torchrun() and os.environ["RANK"] != "0":
         time.sleep(3)  # if rank 0 says it too, its launcher ends us meanwhile
     sys.__stderr__.write(f"{Path(sys.argv[0]).name}: {line}\n")
     sys.__stderr__.flush()

@@ -13,7 +13,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # restarted gloo workers need stores of their own
 # A silent agent is given up after 4 s, not 15; nodes beyond the fewest are waited for 3 s,
 # not 30.
-PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=2,keep_alive_max_attempt=2
+PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=4
 # Too few nodes: nobody says a word, and all end after JOIN_TIMEOUT seconds. If the endpoint
 # itself does not answer they try twice, a minute each, or what of JOIN_TIMEOUT there is.
 PET_RDZV_CONF="$PET_RDZV_CONF,join_timeout=${JOIN_TIMEOUT:-600}"

@@ -80,15 +80,15 @@ def check(path, shape):
     """
     if os.path.lexists(path):
         old = load(path, mmap=True)["model_config"]
-        _check_shape(path, old, {**asdict(shape), "vocab_size": old["vocab_size"]})
+        _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
 
 
 def _check_shape(path, old, new):
     for name, value in new.items():
-        if old[name] != value and name != "dropout":
+        if old.get(name) != value and name != "dropout":
             raise Mistake(
-                f"{path} has {name} {old[name]}, but {value} was asked for: ask for {old[name]}, "
-                f"{AWAY}"
+                f"{path} has {name} {old.get(name)}, but {value} was asked for: ask for "
+                f"{old.get(name)}, {AWAY}"
             )
 
 
@@ -122,6 +122,9 @@ def set_rng_state(states, rank, device):
             torch.get_device_module(device).set_rng_state(states[rank][device.type])
 
 
+NAMES = {"steps_run", "model_config", "text"}
+
+
 def load(path, **options):
     """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file.
 
@@ -130,6 +133,6 @@ def load(path, **options):
     if not os.path.lexists(path):
         raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
     checkpoint = utils.read(path, **options)
-    if not isinstance(checkpoint, dict) or not {"steps_run", "model_config"} <= set(checkpoint):
+    if not (isinstance(checkpoint, dict) and NAMES.issubset(checkpoint)):
         raise Mistake(f"{path} is not a checkpoint of mingpt: {AWAY}")
     return checkpoint

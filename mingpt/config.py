@@ -58,7 +58,7 @@ class Config:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
     fused: bool = True
-    """AdamW in one kernel, rather than one for each thing that it does to all weights."""
+    """AdamW in one kernel; else as torch does it of itself."""
     compile: bool = False
     """Compile the model: a slow start, fewer and larger kernels from then on."""
     seed: int = 0
@@ -105,7 +105,7 @@ class Config:
     @property
     def adamw(self):
         """Options of torch.optim.AdamW but the learning rate, which changes with the step."""
-        return {"betas": (0.9, self.beta2), "fused": self.fused}
+        return {"betas": (0.9, self.beta2), "fused": self.fused or None}
 
     def shape(self, vocab_size):
         """The GPTConfig of the model."""

@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker("soak")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_all(tmp_path_factory):
+    """Made now: two threads of a fixture that both come first would both make it, and one fails."""
+    tmp_path_factory.getbasetemp()
+
+
 @pytest.fixture
 def note():
     """Keep a figure of a long run: printed, and appended to tools/bench/results/soak.txt."""

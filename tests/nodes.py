@@ -34,7 +34,7 @@ def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
             flags += [f"--master-port={port}"]
         else:
             flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
-            flags += ["--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=2"]
+            flags += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"]
         found.append(
             Process("multinode", *args, cwd=folder, nproc=nproc, launcher=flags, **options)
         )

@@ -55,7 +55,7 @@ COMMAND = [
     f"--nproc_per_node={options.nproc_per_node}",
     f"--max-restarts={options.max_restarts}",
     "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
-    "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=2",
+    "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4",
     str(Path(options.script).resolve()), *options.args,
 ]
 ENVIRONMENT = os.environ | {

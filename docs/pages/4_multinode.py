@@ -20,7 +20,8 @@ Multi-node
 # ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
 # says where they meet: the :term:`agent` on that node opens a :term:`store` at that port, and the
 # agents agree there who is who. This is the :term:`rendezvous`. ``--rdzv-conf``: an agent that falls
-# silent is given up after four seconds, not fifteen. The rest you know.
+# silent is given up after four seconds, not fifteen. (It compares the clocks of the nodes. They must
+# agree, which the preflight of :doc:`launchers` looks at.) The rest you know.
 #
 # (Slurm, Open MPI, Grid Engine and others start the same script, and :doc:`launchers` says how, what
 # each of them sets, and how long it takes until a dead node is noticed.)
@@ -59,7 +60,7 @@ Multi-node
 #
 # .. lesson-diff:: multinode
 #    :edit: save-on-every-node
-#    :confirmed: de8ef7549dca
+#    :confirmed: 93d2af0e562d
 #
 #    On one machine one file was enough. Here it lies on the disk of one node, and is gone with it.
 #    So one process of every node saves: the one with :term:`local rank` 0. All hold the same model

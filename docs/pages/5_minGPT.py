@@ -53,7 +53,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: fcab421e6132
+#    :confirmed: 748af30f72eb
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` come in and
 #    logits come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -63,7 +63,7 @@ axes.legend()
 #    rank that never learns of a failure waits until a timeout. The optimizer is AdamW with one kernel for
 #    all weights (``fused``) and no decay for biases.
 #
-#    Two dozen settings are too many for arguments of ``__init__``, so all come in one object, whose
+#    Thirty settings are too many for arguments of ``__init__``, so all come in one object, whose
 #    fields are the options of the command line. It is checked before any process group exists: a
 #    mistake there should cost seconds, not the minutes that others would wait. The command line
 #    lives in ``mingpt/main.py``, what is printed in ``mingpt/metrics.py``.
@@ -284,8 +284,9 @@ axes.legend()
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes,
 # 2: the nearest is 12`` is said before the processes meet. So is what else can be known then: an option that
 # does not exist, a file that is not there, a text shorter than a block, a checkpoint or weights of another
-# shape. What takes the whole text, that is, its vocabulary, is said after that. torchrun's processes say it
-# once on each node; those of ``mpirun`` and ``srun``, once.
+# shape. What takes the whole text, or a look at a URL, is said after that. torchrun's processes say it once on
+# each node; where ``mpirun`` or ``srun --kill-on-bad-exit=1`` starts them, rank 0 says it, and another only if it
+# alone has to.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

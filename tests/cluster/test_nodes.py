@@ -125,7 +125,9 @@ def test_a_node_that_could_not_be_noted_ends_by_itself(cluster):
         f"Cluster._note = killed; Cluster(1, {name!r}).up()"
     )
     try:
-        ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, timeout=60
+        )
         assert ended.returncode == -signal.SIGKILL
         end = time.monotonic() + 10
         while Path(f"/proc/{int(ended.stdout)}").exists():

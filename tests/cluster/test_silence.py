@@ -20,6 +20,7 @@ def freezing(undisturbed):
         if "CLUSTER_RECORD" in os.environ:
             wait([future])
         yield future
+        future.result()
 
 
 def test_a_link_is_cut_and_healed(training, undisturbed):

@@ -29,12 +29,14 @@ def half(args, path):
     file(path, path.read_bytes()[:-100])
 
 
+EMPTY = {"steps_run": 1, "model_config": {}, "text": {}}
 CHECKPOINTS = {
     "damaged": (half, {}, r"mingpt.pt is damaged, or no checkpoint at all: move it away"),
     "no checkpoint": (lambda _, path: file(path, b"text"), {}, r"is damaged, or no checkpoint"),
     "foreign": (lambda _, path: file(path, {"steps_run": 1}), {}, r"is not a checkpoint of mingpt"),
     "layers": (checkpoint, {"n_layer": 2}, r"has n_layer 3, but 2 was asked for: ask for 3"),
     "block": (checkpoint, {"block_size": 8}, r"has block_size 16, but 8 was asked for"),
+    "empty": (lambda _, path: file(path, EMPTY), {}, r"has block_size None, but 16 was asked for"),
     "fits": (checkpoint, {"dropout": 0.3}, None),
 }
 
@@ -90,9 +92,22 @@ def test_weights_that_do_not_fit(others, message, config, alone, tmp_path):
     known(config(init_from=str(path), **others), message)
 
 
-def started(rank, words, folder):
-    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
-    env |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "9"}
+HOLD = """
+import os, time
+if "HELD" in os.environ:
+    real = time.sleep
+    def sleep(seconds):
+        if seconds == 3:
+            open(os.environ["HELD"], "w").close()
+            seconds = 1000
+        real(seconds)
+    time.sleep = sleep
+"""
+
+
+def started(rank, words, folder, **held):
+    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    env |= {"MASTER_PORT": "9", "PYTHONPATH": f"{folder}:{ROOT}", **held}
     return subprocess.Popen(
         [sys.executable, "-m", "mingpt.main", *map(str, words)], cwd=folder,
         env={**os.environ, **env}, stderr=subprocess.PIPE, text=True,
@@ -100,22 +115,25 @@ def started(rank, words, folder):
 
 
 def test_said_by_one_rank_where_the_launcher_ends_the_others(tmp_path):
-    """As mpirun does, and srun with --kill-on-bad-exit. The other would say it if it had to."""
-    text = tmp_path / "short"
-    text.write_text("too short")
-    words = options(data=text)
-    both = [started(rank, words, tmp_path) for rank in "01"]
+    """As mpirun does, and srun with --kill-on-bad-exit. Left alone, the other says it, too."""
+    (tmp_path / "sitecustomize.py").write_text(HOLD)
+    (tmp_path / "short").write_text("too short")
+    words, held = options(data="short"), tmp_path / "held"
+    said = "main.py: the text has 9 tokens, but must have 20: a tenth validates\n"
+    first, other, alone = running = [
+        started("0", words, tmp_path), started("1", words, tmp_path, HELD=str(held)),
+        started("1", words, tmp_path),
+    ]  # fmt: skip
     try:
-        assert both[0].wait(60) == 2
-        both[1].kill()
-        said = "main.py: the text has 9 tokens, but must have 20: a tenth validates\n"
-        assert [process.communicate()[1] for process in both] == [said, ""]
-        start = time.monotonic()
-        other = started("1", words, tmp_path)
-        both.append(other)
-        assert (other.wait(60), other.communicate()[1]) == (2, said)
-        assert time.monotonic() - start > 3
+        assert (first.wait(60), first.communicate()[1]) == (2, said)
+        end = time.monotonic() + 60
+        while not held.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        other.kill()
+        assert other.communicate()[1] == ""
+        assert (alone.wait(60), alone.communicate()[1]) == (2, said)
     finally:
-        for process in both:
+        for process in running:
             process.kill()
             process.wait()

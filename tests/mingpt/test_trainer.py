@@ -52,13 +52,30 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
     assert min(found.values()) < max(found.values()) - 0.2  # and it has learnt something
 
 
+def test_a_group_that_is_left_is_told():
+    code = """import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+kept = dist.group.WORLD
+dist.destroy_process_group()"""
+    env = {**os.environ, **STRICT}
+    words = [sys.executable, "-c", code]
+    ended = subprocess.run(words, env=env, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert "threads of a process group are left" in ended.stderr
+
+
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")
     words = [*options(data=text, dropout=0), "--compile"]
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **STRICT}
-    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=STANDALONE)
+    once = ("--standalone", "--max-restarts=0")
+    with Process("mingpt", *words, cwd=tmp_path, launcher=once, env=env) as it:
+        it.wait_for(r"Step +5 \| train")
+        os.kill(it.process.pid, signal.SIGTERM)
+        assert it.wait() != 0 and "are left" not in it.err
+    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=once)
     assert process.status == 0 and "are left" not in process.err, process.tail
+    assert "Resuming after step" in process.out
     assert any((tmp_path / "compiled").iterdir())
     assert curve(tmp_path) == pytest.approx(curve(trained["1"][0]), abs=1e-4)
 
