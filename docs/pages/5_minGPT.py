@@ -285,8 +285,8 @@ axes.legend()
 # 2: the nearest is 12`` is said before the processes meet. So is what else can be known then: an option that
 # does not exist, a file that is not there, a text shorter than a block, a checkpoint or weights of another
 # shape. What takes the whole text, or a look at a URL, is said after that. torchrun's processes say it once on
-# each node; where ``mpirun`` or ``srun --kill-on-bad-exit=1`` starts them, rank 0 says it, and another only if it
-# alone has to.
+# each node; where ``mpirun`` or ``srun`` starts them, as in :doc:`launchers`, rank 0 says it, and another only if
+# it alone has to.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.
