@@ -451,7 +451,7 @@ def unwind():
     """
     error = sys.exception()
     if error is not None and _lost_peer(error):
-        time.sleep(5 if _without_torchrun() else 2)
+        time.sleep(5 if _without_torchrun() else 2)  # 5: until that process has said it
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__

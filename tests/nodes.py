@@ -3,7 +3,7 @@
 import random
 import socket
 
-from tests.processes import Process
+from tests.processes import LESSONS, Process
 
 
 def free_port():
@@ -34,7 +34,8 @@ def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
             flags += [f"--master-port={port}"]
         else:
             flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
-            flags += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"]
+            words = LESSONS["multinode"].command[1]
+            flags += [word for word in words if word.startswith("--rdzv-conf=")]
         found.append(
             Process("multinode", *args, cwd=folder, nproc=nproc, launcher=flags, **options)
         )

@@ -164,8 +164,7 @@ axes.legend()
 #    last windows are filled up with targets that ``cross_entropy`` ignores, and it is the tokens that
 #    are summed, over all ranks. And every rank takes part, because the others wait in ``all_reduce``.
 #
-#    In exchange ``--val_tokens`` says on how many tokens; 0 means on all of them. Who has been asked to
-#    stop, see below, validates no more.
+#    In exchange ``--val_tokens`` says on how many tokens; 0 means all. Who is to stop validates no more.
 
 # %% [markdown]
 # Saving everything, while training goes on
@@ -254,10 +253,9 @@ axes.legend()
 #
 #    cat tools/bench/results/ladder.txt
 #
-# On this CPU more than half of the time goes into matrix products (by ``torch.profiler``), and there was
-# little to gain but by more cores; 16 bits and the fused AdamW gained little with a model of this size. On a
-# GPU the ladder is another: the same file measures it there, given ``8gpus --batch_size 16``. It has not been
-# run on one yet.
+# On this CPU more than half of the time goes into matrix products (by ``torch.profiler``): there was little to
+# gain but by more cores. On a GPU the ladder is another: the same file measures it there, given
+# ``8gpus --batch_size 16``. It has not been run on one yet.
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
 # each weight and token, and those of attention, over the fastest product measured at the start.
@@ -285,8 +283,7 @@ axes.legend()
 # 2: the nearest is 12`` is said before the processes meet. So is what else can be known then: an option that
 # does not exist, a file that is not there, a text shorter than a block, a checkpoint or weights of another
 # shape. What takes the whole text, or a look at a URL, is said after that. torchrun's processes say it once on
-# each node; where ``mpirun`` or ``srun`` starts them, as in :doc:`launchers`, rank 0 says it, and another only if
-# it alone has to.
+# each node; under ``mpirun`` or ``srun``, as in :doc:`launchers`, rank 0 does, or the only one that has to.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

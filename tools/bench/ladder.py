@@ -28,12 +28,12 @@ sys.path.insert(0, str(ROOT))
 from mingpt.config import PRESETS  # noqa: E402
 
 CPU = {
-    "fp32, one thread": (1, 1, "--precision fp32 --no_compile --no_fused"),
-    "fused AdamW": (1, 1, "--precision fp32 --no_compile"),
+    "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
+    "the same, AdamW not fused": (1, 1, "--precision fp32 --no_compile --no_fused"),
     "fp32, two threads": (1, 2, "--precision fp32 --no_compile"),
     "compiled, two threads": (1, 2, "--precision fp32 --compile"),
     "fp32, two processes": (2, 1, "--precision fp32 --no_compile"),
-    "the same, twice the batch": (2, 1, "--precision fp32 --no_compile --batch_size 24"),
+    "two, twice the batch": (2, 1, "--precision fp32 --no_compile --batch_size 24"),
     "bf16, two processes": (2, 1, "--precision bf16 --no_compile"),
 }
 GPU = {
