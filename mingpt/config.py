@@ -57,6 +57,8 @@ class Config:
     """The longest gradient; longer ones are scaled to it."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
+    onednn: bool = True
+    """On a CPU, fp32: matrix products by oneDNN, not MKL."""
     fused: bool = True
     """AdamW in one kernel; else as torch does it of itself."""
     compile: bool = False

@@ -4,6 +4,8 @@ import time
 
 import torch
 
+from mingpt import linear
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -30,13 +32,17 @@ def peak(device, precision):
     a, b = (
         torch.randn(size, size, generator=generator, device=device, dtype=dtype) for _ in range(2)
     )
+    products = [torch.matmul]
+    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        products.append(linear.product)
     best, end = float("inf"), time.perf_counter() + 0.2
     while time.perf_counter() < end:
-        _wait(device)
-        start = time.perf_counter()
-        a @ b
-        _wait(device)
-        best = min(best, time.perf_counter() - start)
+        for product in products:
+            _wait(device)
+            start = time.perf_counter()
+            product(a, b)
+            _wait(device)
+            best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 
 

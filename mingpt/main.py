@@ -52,6 +52,7 @@ def ready(args):
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
+    torch.backends.mkldnn.enabled = args.onednn
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
         raise utils.Mistake(

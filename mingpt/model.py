@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mingpt.linear import Linear
+
 # name: layers, heads, width. The first three are minGPT's, for small machines.
 MODELS = {
     "gpt-nano": (3, 3, 48),
@@ -59,8 +61,8 @@ class GPTConfig:
 class CausalSelfAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = Linear(config.n_embd, config.n_embd)
         self.n_head, self.dropout = config.n_head, config.dropout
 
     def forward(self, x, past=None):
@@ -85,8 +87,8 @@ class CausalSelfAttention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd)
         self.dropout = config.dropout
 
     def forward(self, x):
@@ -120,7 +122,7 @@ class GPT(nn.Module):
             "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
             "ln_f": nn.LayerNorm(config.n_embd),
         })  # fmt: skip
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
