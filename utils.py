@@ -255,7 +255,7 @@ def report(epoch, totals, start):
 
 
 def report_resume(done, total, path, unit="epoch"):
-    """Say where training goes on, or that there is nothing left to do."""
+    """Say that training begins, or where it goes on, or that there is nothing left to do."""
     if done >= total:
         _print(
             f"{path} has run {done} {unit}s already and {total} were asked for: ask "
@@ -264,6 +264,8 @@ def report_resume(done, total, path, unit="epoch"):
     elif done > 0:
         # Of all processes: where a node is missing now, fewer than before.
         _print(f"Resuming after {unit} {done}" + (_global_batch and f", {_global_batch}"))
+    elif _global_batch:
+        _print(f"Starting, {_global_batch}")
 
 
 def _print(line):

@@ -6,6 +6,7 @@
 # A lost node may come back, with this command. NNODES=1:2 goes on without it meanwhile.
 set -eu
 : "${NNODES:?how many nodes, as NNODES=2}"
-. "$(dirname "$0")/torchrun_env.sh"
+LAUNCH=$(dirname "$0")
+. "$LAUNCH/torchrun_env.sh"
 # Or who asks for 2 nodes could take in one that asks for 3, and both would train, as two.
 exec torchrun --nnodes="$NNODES" --rdzv-id="$PET_RDZV_ID-$NNODES" "$@"

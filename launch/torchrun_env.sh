@@ -1,7 +1,8 @@
 #!/bin/sh
 # What torchrun needs on every node to meet the others at one of them, by the
 # environment: it reads PET_RDZV_BACKEND for --rdzv-backend, and so on. Source it, and the
-# short command is enough. (Without, it waits, silently, for a quarter of an hour.)
+# short command is enough. (Without, it waits, silently, for a quarter of an hour.) Do so in
+# the folder that has launch/, or say where that is, as LAUNCH.
 #
 #   ENDPOINT=node1:29500 . launch/torchrun_env.sh
 #   torchrun --nnodes=2 multinode.py
@@ -19,14 +20,8 @@ PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=4
 PET_RDZV_CONF="$PET_RDZV_CONF,join_timeout=${JOIN_TIMEOUT:-600}"
 [ "${JOIN_TIMEOUT:-600}" -ge 120 ] ||
     PET_RDZV_CONF="$PET_RDZV_CONF,read_timeout=$(((JOIN_TIMEOUT + 1) / 2))"
-# The node of the endpoint hosts the store. torchrun knows it by its host name only;
-# whether an address is this node's shows when something listens there. With is_host a port
-# that is taken ends it; else it would ask whoever has that port, for ever. (At localhost,
-# for several agents on one machine, the first hosts.)
-listen='import socket, sys; socket.create_server((sys.argv[1], 0))'
-case $ENDPOINT in
-localhost:* | 127.*) ;;
-*) ! python3 -c "$listen" "${ENDPOINT%:*}" 2>/dev/null || PET_RDZV_CONF="$PET_RDZV_CONF,is_host=1" ;;
-esac
-unset listen
-export PET_RDZV_CONF
+# With is_host, on the node of the endpoint, a port that is taken ends it; else it would ask
+# whoever has that port, for ever, as would the others.
+is_host=$(python3 "${LAUNCH:-launch}/look.py" "$ENDPOINT") || return
+export PET_RDZV_CONF="$PET_RDZV_CONF${is_host:+,$is_host}"
+unset is_host

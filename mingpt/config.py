@@ -58,7 +58,9 @@ class Config:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
     onednn: bool = True
-    """On a CPU, fp32: matrix products by oneDNN, not MKL."""
+    """On a CPU, in fp32: matrix products by oneDNN, not MKL."""
+    keep_memory: bool = True
+    """On a CPU: what a step frees is kept for the next one, up to 1 GB."""
     fused: bool = True
     """AdamW in one kernel; else as torch does it of itself."""
     compile: bool = False

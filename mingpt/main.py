@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import torch
 
 import utils
-from mingpt import checkpoints, data, trainer
+from mingpt import checkpoints, data, memory, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
 from mingpt.model import GPT, GPTConfig
@@ -53,6 +53,8 @@ def ready(args):
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
     torch.backends.mkldnn.enabled = args.onednn
+    if args.keep_memory and gpu is None:
+        memory.keep_freed()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
         raise utils.Mistake(

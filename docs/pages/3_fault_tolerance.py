@@ -194,8 +194,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    Nothing else is needed, because nothing else changes from epoch to epoch: the order of the
 #    samples follows from the number of the epoch.
 #
-#    ``utils.report_resume`` says once, from rank 0, where training goes on, or that nothing is left
-#    to do. ``set_aside`` goes: this script is meant to find what an earlier run has left.
+#    ``utils.report_resume`` says once, from rank 0, that training begins, or where it goes on, or that
+#    nothing is left to do. ``set_aside`` goes: this script is meant to find what an earlier run has left.
 
 # %% [markdown]
 # How much does the momentum matter? Train 20 epochs and then 50, without loading it, and compare with

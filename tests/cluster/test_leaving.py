@@ -31,8 +31,9 @@ def test_with_fewer_nodes_meanwhile(training):
     clock = fault.clock
     assert [training[name].wait() for name in training.nodes.nodes] == [0, 0], clock.out
     said = "\n".join(text for command in training.commands.values() for _, text in command.lines)
-    resumed = re.findall(r"Resuming after epoch \d+, (\d+) samples a step", said)
-    assert resumed == ["16", "32"]  # with both it was 32
+    batches = re.findall(r"(Starting|Resuming after epoch \d+), (\d+) samples a step", said)
+    assert [batch for _, batch in batches] == ["32", "16", "32"]
+    assert batches[0][0] == "Starting"
     last = float(re.search(r"Epoch 110 \| loss ([\d.]+)", said)[1])
     assert last < 0.03
     assert repeated(clock, training["node2"]) <= SAVE_EVERY

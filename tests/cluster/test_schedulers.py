@@ -17,8 +17,8 @@ from tools.cluster import gridengine, slurm, ssh
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
 
 RECIPES = {  # of Slurm, and what they call
-    "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh"],
-    "slurm_batch.sh": ["slurm_node.sh", "torchrun_static.sh"],
+    "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh", "look.py"],
+    "slurm_batch.sh": ["slurm_node.sh", "torchrun_static.sh", "look.py"],
 }
 
 NAMES = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT"
