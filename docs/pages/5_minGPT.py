@@ -253,9 +253,15 @@ axes.legend()
 #
 #    cat tools/bench/results/ladder.txt
 #
-# On this CPU more than half of the time goes into matrix products (by ``torch.profiler``): there was little to
-# gain but by more cores. On a GPU the ladder is another: the same file measures it there, given
-# ``8gpus --batch_size 16``. It has not been run on one yet.
+# A small model on a CPU gained most by two things that no line of the trainer shows. PyTorch has MKL compute
+# products in fp32, and MKL makes half of this processor, which is not Intel's: ``mingpt/linear.py`` asks
+# oneDNN, which PyTorch has on board as well. And what a step frees, malloc gives back to the system, to
+# fetch it again for the next step page by page: ``mingpt/memory.py`` has it keep that. (``--compile`` goes
+# back to MKL.) A second process costs one all-reduce of 3 MB a step, however much there is to do in it: the
+# more sequences a process has, the less that weighs.
+#
+# On a GPU the ladder is another: the same file measures it there, given ``8gpus --batch_size 16``. It has
+# not been run on one yet.
 #
 # MFU, in the log, is the share of the matrix products that this device could have done: six operations for
 # each weight and token, and those of attention, over the fastest product measured at the start.

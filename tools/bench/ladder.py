@@ -29,12 +29,16 @@ from mingpt.config import PRESETS  # noqa: E402
 
 CPU = {
     "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
-    "the same, AdamW not fused": (1, 1, "--precision fp32 --no_compile --no_fused"),
-    "fp32, two threads": (1, 2, "--precision fp32 --no_compile"),
-    "compiled, two threads": (1, 2, "--precision fp32 --compile"),
-    "fp32, two processes": (2, 1, "--precision fp32 --no_compile"),
+    "AdamW not fused": (1, 1, "--precision fp32 --no_compile --no_fused"),
+    "memory given back": (1, 1, "--precision fp32 --no_compile --no_keep_memory"),
+    "products by MKL": (1, 1, "--precision fp32 --no_compile --no_onednn"),
+    "two threads": (1, 2, "--precision fp32 --no_compile"),
+    "two threads, compiled": (1, 2, "--precision fp32 --compile"),
+    "two processes": (2, 1, "--precision fp32 --no_compile"),
     "two, twice the batch": (2, 1, "--precision fp32 --no_compile --batch_size 24"),
-    "bf16, two processes": (2, 1, "--precision bf16 --no_compile"),
+    "two, bf16": (2, 1, "--precision bf16 --no_compile"),
+    "batch of 64": (1, 1, "--precision fp32 --no_compile --batch_size 64"),
+    "two, batch of 2 × 64": (2, 1, "--precision fp32 --no_compile --batch_size 128"),
 }
 GPU = {
     "fp32": (1, 8, "--precision fp32 --no_compile --no_fused"),
