@@ -22,7 +22,7 @@ def test_sigterm(training, undisturbed):
 
 def test_with_fewer_nodes_meanwhile(training):
     """NNODES=1:2: one goes on alone, and says what that means for the batch, until one is back."""
-    training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "110", *ARGS[2:]]
+    training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "150", *ARGS[2:]]
     training.start().reach(12)
     fault = Fault("a node dies, NNODES=1:2", training)
     training.nodes.kill("node2")
@@ -34,7 +34,7 @@ def test_with_fewer_nodes_meanwhile(training):
     batches = re.findall(r"(Starting|Resuming after epoch \d+), (\d+) samples a step", said)
     assert [batch for _, batch in batches] == ["32", "16", "32"]
     assert batches[0][0] == "Starting"
-    last = float(re.search(r"Epoch 110 \| loss ([\d.]+)", said)[1])
+    last = float(re.search(r"Epoch 150 \| loss ([\d.]+)", said)[1])
     assert last < 0.03
     assert repeated(clock, training["node2"]) <= SAVE_EVERY
     assert training.pids("node1", "agent") == training.pids("node1", "worker") == []
