@@ -9,11 +9,10 @@ minGPT
 # laptop or on a cluster, stop it at any moment and lose nothing; and to say of each line of its
 # trainer what would go wrong without it.
 #
-# **You need** the script of :doc:`4_multinode`. What is new is in the folder ``mingpt``.
-#
-# The trainer is :doc:`4_multinode`'s script with nine edits. Started like this it learns the source
-# text of Python's standard library, character by character, so there is nothing to download; here
-# for a few of its two thousand steps. Then a second command writes what it has learnt:
+# **You need** the script of :doc:`4_multinode`. What is new is in the folder ``mingpt``: the trainer is that
+# script with nine edits. Started like this it learns the source text of Python's standard library, character
+# by character, so there is nothing to download; here for a few of its two thousand steps. Then a second
+# command writes what it has learnt:
 #
 # .. run::
 #    :expect: val loss [12]\.\d+ over 32,768 tokens
@@ -22,10 +21,9 @@ minGPT
 #    {mingpt} --total_steps 120 --eval_every 40 --log_every 10 --warmup_steps 40
 #    python -m mingpt.sample --prompt "def " --count 300
 #
-# The words are not Python yet, but the lines are: it has found out about indentation, brackets and
-# underscores. ``--data`` takes any text, a file or a URL. ``--help`` lists every option; the presets
-# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` set them all, as in ``-m mingpt.main gpu``.
-# The names of the presets say how many machines they are meant for, not what they insist on.
+# The words are not Python yet, but the lines are: it has found out about indentation, brackets and underscores.
+# ``--data`` takes any text, a file or a URL; ``--help`` lists every option. Presets, as in ``-m mingpt.main gpu``,
+# set them all: ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` say what they are meant for, not what they insist on.
 
 # %%
 import re
@@ -249,22 +247,18 @@ axes.legend()
 # Measured one after the other with ``tools/bench/ladder.py``, not while this page was built:
 #
 # .. run::
-#    :expect: fp32, two processes
+#    :expect: products by MKL
 #
 #    cat tools/bench/results/ladder.txt
 #
-# A small model on a CPU gained most by two things that no line of the trainer shows. PyTorch has MKL compute
-# products in fp32, and MKL makes half of this processor, which is not Intel's: ``mingpt/linear.py`` asks
-# oneDNN, which PyTorch has on board as well. And what a step frees, malloc gives back to the system, to
-# fetch it again for the next step page by page: ``mingpt/memory.py`` has it keep that. (``--compile`` goes
-# back to MKL.) A second process costs one all-reduce of 3 MB a step, however much there is to do in it: the
-# more sequences a process has, the less that weighs.
-#
-# On a GPU the ladder is another: the same file measures it there, given ``8gpus --batch_size 16``. It has
-# not been run on one yet.
-#
-# MFU, in the log, is the share of the matrix products that this device could have done: six operations for
-# each weight and token, and those of attention, over the fastest product measured at the start.
+# A small model on a CPU gains most by what no line of the trainer shows. PyTorch has MKL compute products in
+# fp32, and of a processor that is not Intel's, as this one, MKL makes half: ``mingpt/linear.py`` asks oneDNN,
+# which PyTorch has as well (compiled, it is MKL again). What a step frees, malloc gives back to the system, to
+# fetch it page by page for the next: ``mingpt/memory.py`` has it keep that. A second process costs an
+# all-reduce of 3 MB a step: the more sequences it has, the less that weighs. On a GPU the ladder is another:
+# the same file measures it, given ``8gpus --batch_size 16``. It has not been run on one yet. MFU, in the log,
+# is the share of the matrix products that this device could have done: six operations for each weight and
+# token, and those of attention, over the fastest product measured at the start.
 
 # %% [markdown]
 # When DDP is not enough

@@ -17,9 +17,10 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from mingpt import memory
 from mingpt.model import GPT, GPTConfig
 
-TURNS, STEPS = 40, 10
+TURNS, STEPS, BATCHES = 40, 10, (12, 64)
 
 
 def seconds(model, optimizer, tokens):
@@ -32,6 +33,7 @@ def seconds(model, optimizer, tokens):
 
 
 def main():
+    memory.keep_freed()  # as the trainer does
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     shape = GPTConfig.preset("gpt-micro", vocab_size=65, block_size=64, dropout=0.0)
     bare, inner = GPT(shape), GPT(shape)
@@ -39,17 +41,17 @@ def main():
     sides = [
         (model, torch.optim.AdamW(model.parameters(), fused=True)) for model in (bare, wrapped)
     ]
-    tokens = torch.randint(65, (12, 64))
-    ratios = []
-    for _ in range(TURNS):
-        without, around = (seconds(*side, tokens) for side in sides)
-        ratios.append(around / without)
-    ratios = sorted(ratios[2:])  # the first turns warm up
-    print(
-        f"with DDP / without: {statistics.median(ratios):.3f} (quartiles "
-        f"{ratios[len(ratios) // 4]:.3f}, {ratios[3 * len(ratios) // 4]:.3f}), "
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads"
-    )
+    for batch in BATCHES:
+        tokens, ratios = torch.randint(65, (batch, 64)), []
+        for _ in range(TURNS):
+            without, around = (seconds(*side, tokens) for side in sides)
+            ratios.append(around / without)
+        ratios = sorted(ratios[2:])  # the first turns warm up
+        print(
+            f"{batch} sequences: with DDP / without: {statistics.median(ratios):.3f} (quartiles "
+            f"{ratios[len(ratios) // 4]:.3f}, {ratios[3 * len(ratios) // 4]:.3f}), "
+            f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+        )
     dist.destroy_process_group()
 
 
