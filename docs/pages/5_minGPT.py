@@ -254,9 +254,9 @@ axes.legend()
 # A small model on a CPU gains most by what no line of the trainer shows. PyTorch has MKL compute products in
 # fp32, and of a processor that is not Intel's, as this one, MKL makes half: ``mingpt/linear.py`` asks oneDNN,
 # which PyTorch has as well (compiled, it is MKL again). What a step frees, malloc gives back to the system, to
-# fetch it page by page for the next: ``mingpt/memory.py`` has it keep that. A second process costs an
-# all-reduce of 3 MB a step: the more sequences it has, the less that weighs. On a GPU the ladder is another:
-# the same file measures it, given ``8gpus --batch_size 16``. It has not been run on one yet. MFU, in the log,
+# fetch it page by page for the next: ``mingpt/memory.py`` has it keep that (6 to 12 % when measured by itself,
+# lost in the noise here). A second process costs an all-reduce of 3 MB a step: the more sequences it has, the
+# less that weighs. On a GPU the ladder is another, and has not been run on one yet. MFU, in the log,
 # is the share of the matrix products that this device could have done: six operations for each weight and
 # token, and those of attention, over the fastest product measured at the start.
 
