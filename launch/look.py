@@ -22,7 +22,7 @@ PATIENCE = min(30, int(os.environ.get("JOIN_TIMEOUT") or 30))  # seconds
 def main(endpoint):
     host, _, port = endpoint.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or int(port) > 65535:
         sys.exit(f"the endpoint is {endpoint!r}, but must be a host and a port, as node1:29500")
     there = [name for _, name in socket.if_nameindex()]
     for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
@@ -83,4 +83,4 @@ def ask(host, port):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1] if len(sys.argv) == 2 else "")

@@ -9,7 +9,7 @@ def keep_freed():
     """Have malloc keep what a step frees, up to 1 GB, for the next step.
 
     By default glibc gives it back to the system, and every step gets its pages anew: thousands of
-    page faults, a fifth of the time of a small model on a CPU. Elsewhere nothing happens.
+    page faults, up to a tenth of the time of a small model. With another library nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
