@@ -26,11 +26,14 @@ def gpus_as_they_are(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def check_lines(process, announcement, total_epochs):
-    """One line about the device, then each epoch and each save: once, in order, on whole lines."""
+def check_lines(process, announcement, total_epochs, starts=False):
+    """One line about the device, then each epoch and each save: once, in order, on whole lines.
+
+    `starts`: scripts that may resume say first that they do not.
+    """
     assert (process.status, process.err) == (0, "")
     assert re.fullmatch(announcement, process.lines[0]), process.lines[0]
-    patterns = [EPOCH, SAVED] * total_epochs
+    patterns = [r"Starting, \d+ samples a step"] * starts + [EPOCH, SAVED] * total_epochs
     assert len(process.lines) == 1 + len(patterns), process.out
     for line, pattern in zip(process.lines[1:], patterns, strict=True):
         assert re.fullmatch(pattern, line), line
@@ -62,7 +65,7 @@ def test_four_workers_of_torchrun_say_it_once(tmp_path):
         r"CUDA_VISIBLE_DEVICES is empty: 4 CPU processes over gloo "
         r"\(--nproc_per_node=8 asks for more\)"
     )
-    check_lines(process, announcement, 4)
+    check_lines(process, announcement, 4, starts=True)
     assert {samples for _, samples in losses(process.lines)} == {2048}
     assert sorted(os.listdir(tmp_path)) == [".tmp", "multigpu_torchrun.pt"]
 
@@ -88,6 +91,8 @@ def test_one_process_says_why_the_cpu(tmp_path):
         more = "" if lesson == "single_gpu" else " (--nproc_per_node=2 asks for more)"
         first, *others = process.stdout.splitlines()
         assert first == f"{why}: one CPU process{more}"
+        if lesson != "single_gpu":  # these may resume, and say that they do not
+            assert others.pop(0) == "Starting, 32 samples a step"
         assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
 
     check_each(check, REASONS)
