@@ -113,7 +113,7 @@ def worker(args):
         main(args)
         dist.barrier()  # until all is saved; a rank that crashed never comes
     finally:
-        utils.unwind()  # after an exception: lets go of DDP before its group
+        utils.unwind()  # lets go of DDP before its group
         dist.destroy_process_group()
 
 

@@ -439,17 +439,18 @@ def _excepthook(kind, error, trace):
 
 
 def unwind():
-    """Prepare for the end of the process group, after an exception or a compiled model.
+    """Let go of all that training held, DDP above all, so that the process group can end.
 
-    A traceback keeps the frame of `main`, and that keeps DDP. DDP would then be the last to let go
-    of the group, and would wait for its threads while it holds Python's lock, which they need to
-    end: a deadlock, seen when a rank fails within milliseconds of a backward pass.
+    If DDP is the last to hold the group, it waits for the group's threads while it holds Python's
+    lock, which they need to end: a deadlock. Left until Python ends, they can take it down with
+    "terminate called". A traceback keeps the frame of `main`, and that keeps DDP. Without one, a
+    cycle may: torch.fx leaves the frames in one that were there when it was imported (as it is by
+    an optimizer's constructor), a compiled model is part of another.
+
+    What is left is not looked at again, which would take Python most of a second at its end.
 
     Who has only lost its peer waits a little: the launcher then sees the process that failed first,
     reports that one, and ends the others.
-
-    A compiled model is part of a cycle, exception or not. Left in it, DDP would keep the group, and
-    threads of gloo that still run when Python ends can take it down with "terminate called".
     """
     error = sys.exception()
     if error is not None and _lost_peer(error):
@@ -457,8 +458,8 @@ def unwind():
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
-    if "torch._inductor.compile_fx" in sys.modules:
-        gc.collect()
+    gc.collect()
+    gc.freeze()
 
 
 def _without_torchrun():

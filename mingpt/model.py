@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mingpt.gelu import gelu
 from mingpt.linear import Linear
 
 # name: layers, heads, width. The first three are minGPT's, for small machines.
@@ -92,7 +93,7 @@ class MLP(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x):
-        x = self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))  # tanh: as GPT-2 was trained
+        x = self.c_proj(gelu(self.c_fc(x)))
         return F.dropout(x, self.dropout, self.training)
 
 

