@@ -444,8 +444,8 @@ def unwind():
     If DDP is the last to hold the group, it waits for the group's threads while it holds Python's
     lock, which they need to end: a deadlock. Left until Python ends, they can take it down with
     "terminate called". A traceback keeps the frame of `main`, and that keeps DDP. Without one, a
-    cycle may: torch.fx leaves the frames in one that were there when it was imported (as it is by
-    an optimizer's constructor), a compiled model is part of another.
+    cycle may: torch._dynamo, which an optimizer's constructor imports, leaves one with the frames
+    of all functions that are at work then; a compiled model is part of another.
 
     What is left is not looked at again, which would take Python most of a second at its end.
 

@@ -270,11 +270,12 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    before there is a group, they hold nothing.
 #
 #    DDP holds the group, and what holds DDP are the variables of ``main``. After an exception its
-#    traceback keeps them. Without one the optimizer's constructor may have: its import leaves the
-#    frames of all who are being called, ``main`` among them, in a cycle of references, which only
-#    Python's garbage collector resolves, and that comes by when it likes. ``utils.unwind`` clears
-#    the frames of the traceback, and calls the collector. A process that has only lost its peer
-#    also waits two seconds there, so that the launcher sees the first failure first.
+#    traceback keeps them. Without one the optimizer's constructor may have: another import of its
+#    leaves the variables of all functions that are at work, ``main`` among them, in a cycle of
+#    references, and Python's garbage collector resolves that when it happens to come by.
+#    ``utils.unwind`` clears what the traceback keeps, and calls the collector. A process that has
+#    only lost its peer also waits two seconds there, so that the launcher sees the first failure
+#    first.
 
 # %% [markdown]
 # The first of the two can be seen. This is what the module holds at the end of a clean run (with the
