@@ -4,22 +4,30 @@ r"""Trainers given by command line, side by side: speed by the wall clock, and t
         "ours=torchrun --standalone --nproc_per_node=1 -m mingpt.main --data /path/to/text" \
         "other@/path/to/it=python train.py --device=cpu"
 
-One after the other, then again from the first, `--rounds` times, each in a folder of its own (or in
-the folder after the @). All of a run counts: imports, data, evaluation, checkpoints. A validation
+By turns: each runs for `--slice` seconds and is then stopped (SIGSTOP) while the next one does, so
+that all of them see the same minutes of a machine whose speed changes. The clock of a trainer runs
+in its turns. When all have ended comes the next of `--rounds`. Each is in a folder of its own, or
+in the folder after the @. All of a run counts: imports, data, evaluation, checkpoints. A validation
 loss is what follows "val loss" in what a trainer prints; the first at or below `--target` is when
 it has learnt enough. `{round}` in a command is the number of the round, for seeds.
+
+Rates that a trainer prints itself count the time in which it was stopped. On Linux only.
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -28,25 +36,79 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(command, folder, target):
-    """Start `command` in `folder`: `(seconds, last val loss, seconds until the target or None)`."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
-    loss = reached = None
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        shlex.split(command), cwd=folder, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    output = []
-    for line in process.stdout:
-        output.append(line)
-        if found := re.search(r"val loss:? ([\d.]+)", line):
-            loss = float(found[1])
-            if target and loss <= target and reached is None:
-                reached = time.perf_counter() - start
-    if process.wait():
-        sys.exit(f"status {process.returncode}: {command}\n{''.join(output[-20:])}")
-    return time.perf_counter() - start, loss, reached
+class Run:
+    """`command` at work in `folder`. `seconds` of its turns, the last `loss` that it printed, and
+    the seconds until that was at most `target`: `reached`, or None.
+    """
+
+    def __init__(self, command, folder, target):
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+        self.command, self.target, self.output = command, target, []
+        self.seconds, self.loss, self.reached, self.resumed = 0.0, None, None, None
+        self.process = subprocess.Popen(
+            shlex.split(command), cwd=folder, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.output.append(line)
+            if found := re.search(r"val loss:? ([\d.]+)", line):
+                self.loss = float(found[1])
+                if self.target and self.loss <= self.target and self.reached is None:
+                    turn = time.perf_counter() - self.resumed if self.resumed else 0
+                    self.reached = self.seconds + turn
+
+    def turn(self, seconds):
+        """Go on for so long, or to the end; whether that has come."""
+        self.resumed = time.perf_counter()
+        self.signal(signal.SIGCONT)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGSTOP)
+            self.signal(signal.SIGSTOP)  # whom the first one found being started
+        turn, self.resumed = time.perf_counter() - self.resumed, None
+        self.seconds += turn
+        if self.process.returncode is None:
+            return False
+        self.reader.join()
+        if self.process.returncode:
+            sys.exit(f"status {self.process.returncode}: {self.command}\n"
+                     + "".join(self.output[-20:]))  # fmt: skip
+        return True
+
+    def signal(self, number):
+        for pid in tree(self.process.pid) if self.process.returncode is None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def tree(pid):
+    """A process and all that it has started: torchrun's workers are not of its process group."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        children = []
+    return [pid, *itertools.chain(*(tree(int(child)) for child in children))]
+
+
+def by_turns(commands, target, seconds):
+    """Run all `commands`, {name: (folder or "", command)}, to their end: {name: Run}."""
+    runs = {}
+    with contextlib.ExitStack() as stack:
+        waiting = dict(commands)
+        while waiting:
+            for name, (folder, command) in list(waiting.items()):
+                if name not in runs:
+                    folder = folder or stack.enter_context(tempfile.TemporaryDirectory())
+                    runs[name] = Run(command, folder, target)
+                    stack.callback(runs[name].signal, signal.SIGKILL)
+                if runs[name].turn(seconds):
+                    del waiting[name]
+    return runs
 
 
 def hardware():
@@ -68,6 +130,7 @@ def main():
     )
     parser.add_argument("trainers", nargs="+", metavar="NAME[@FOLDER]=COMMAND")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slice", type=float, default=2.0, help="seconds of a turn")
     parser.add_argument("--tokens", type=int, required=True, help="that each of them trains on")
     parser.add_argument("--target", type=float, help="a validation loss")
     parser.add_argument("--json", type=Path, help="file for the result")
@@ -80,14 +143,15 @@ def main():
         trainers[name] = (folder, command)
     runs = {name: [] for name in trainers}
     for number in range(args.rounds):
-        for name, (folder, command) in trainers.items():
-            with tempfile.TemporaryDirectory() as own:
-                one = run(command.replace("{round}", str(number)), folder or own, args.target)
-            runs[name].append(one)
-            seconds, loss, reached = one
-            speed = args.tokens / seconds
-            print(f"{name}: {seconds:.1f} s, {speed:,.0f} tokens/s, val loss {loss}, "
-                  f"target after {reached and round(reached, 1)} s", flush=True)  # fmt: skip
+        commands = {
+            name: (folder, command.replace("{round}", str(number)))
+            for name, (folder, command) in trainers.items()
+        }
+        for name, run in by_turns(commands, args.target, args.slice).items():
+            runs[name].append((run.seconds, run.loss, run.reached))
+            print(f"{name}: {run.seconds:.1f} s, {args.tokens / run.seconds:,.0f} tokens/s, "
+                  f"val loss {run.loss}, target after {run.reached and round(run.reached, 1)} s",
+                  flush=True)  # fmt: skip
     result = {"date": time.strftime("%Y-%m-%d"), **hardware(), "tokens": args.tokens, "runs": runs}
     base, *others = runs
     for other in others:
