@@ -33,4 +33,5 @@ def test_one_at_a_time(tmp_path):
     turns = sum(run.seconds for run in runs.values()) / turn + 2
     assert 2 <= changes <= turns
     for run in runs.values():
-        assert run.loss == 1.5 and 0.8 < run.reached <= run.seconds
+        # Of its 0.8 s of sleep, what falls into the others' turns does not count.
+        assert run.loss == 1.5 and 0.5 < run.reached <= run.seconds
