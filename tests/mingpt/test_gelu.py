@@ -25,3 +25,11 @@ def test_it_leaves_what_it_is_given():
     before, above = values.detach().clone(), torch.ones(100)
     gelu(values).backward(above)
     assert torch.equal(values, before) and torch.equal(above, torch.ones(100))
+
+
+def test_a_second_backward_is_refused():
+    values = torch.randn(100, requires_grad=True)
+    loss = gelu(values).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
