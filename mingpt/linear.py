@@ -15,9 +15,10 @@ class Linear(nn.Linear):
 
     def forward(self, x):
         if (
-            x.is_cpu and x.dtype == torch.float32
+            not torch.compiler.is_compiling()  # first: what follows, the compiler cannot trace
+            and x.is_cpu and x.dtype == torch.float32
             and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-            and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+            and not torch.is_autocast_enabled("cpu")
         ):  # fmt: skip
             return _Linear.apply(x, self.weight, self.bias)
         return super().forward(x)

@@ -48,6 +48,14 @@ def test_no_token_changes_a_logit_before_it(name, how):
             assert not torch.allclose(after[:, place], before[:, place])
 
 
+def test_it_compiles_to_one_graph():
+    model = made()
+    model.compile(fullgraph=True, backend="aot_eager")  # refuses what the compiler cannot trace
+    tokens = drawn(model)
+    F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("name, std", [("gpt-nano", 0.2), ("gpt2", 0.05)])
 def test_logits_and_loss_are_those_of_hugging_face(name, std):
     transformers = pytest.importorskip("transformers")
