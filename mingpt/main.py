@@ -5,6 +5,9 @@
 Without a preset it is the laptop's.
 """
 
+import mingpt.imports  # noqa: F401
+
+# isort: split
 import os
 import shutil
 import sys
