@@ -46,7 +46,7 @@ class Config:
     learning_rate: float = 8e-3
     """The highest, reached after the warm-up."""
     min_learning_rate: float = 0.0
-    """The lowest, reached at the last step."""
+    """What it falls to in the end."""
     warmup_steps: int = 200
     """Steps in which the learning rate rises from 0."""
     weight_decay: float = 0.5
@@ -91,6 +91,12 @@ class Config:
         for name in ("learning_rate", "grad_clip"):
             if not getattr(self, name) > 0:
                 raise Mistake(f"{name} is {getattr(self, name)}, but must be above 0")
+        for name in ("learning_rate", "weight_decay"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise Mistake(f"{name} is {getattr(self, name)}, but must be finite, at least 0")
+        for name, most in (("stopped_status", 255), ("seed", 2**62)):
+            if getattr(self, name) > most:
+                raise Mistake(f"{name} is {getattr(self, name)}, but must be at most {most}")
         if not 0 <= self.min_learning_rate <= self.learning_rate:
             raise Mistake(
                 f"min_learning_rate is {self.min_learning_rate}, but must be from 0 to "

@@ -34,8 +34,11 @@ def load(args):
             f"rank {other} has another text than rank 0: give all nodes the same file as --data"
             + " (the standard libraries of two versions of Python differ)" * (not args.data)
         )
-    text = torch.load(path, mmap=True, weights_only=True)
-    numbers = text["tokens"].numpy()
+    try:
+        text = torch.load(path, mmap=True, weights_only=True)
+        numbers = text["tokens"].numpy()
+    except Exception:  # torch.load fails in a dozen ways that have no base class in common
+        raise Mistake(f"{path} is damaged: delete it, and it is made anew") from None
     # The text is split, not its windows: those overlap, and would tell what they are asked.
     cut = _cut(len(numbers), args.block_size)
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]

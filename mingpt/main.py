@@ -48,6 +48,8 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise utils.Mistake(f"this needs the package {package}: pip install {package}")
+    if args.tensorboard and os.path.isfile(args.tensorboard):
+        raise utils.Mistake(f"--tensorboard {args.tensorboard} is a file, but must be a folder")
     _check_files(args)
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
     if args.precision == "auto":

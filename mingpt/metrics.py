@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 from tqdm import tqdm
+from tqdm.contrib import DummyTqdmFile
 
 from mingpt import flops
 from utils import Mistake
@@ -29,9 +30,11 @@ class Metrics:
         share = flops.per_token(model) / dist.get_world_size()
         self.utilization = share / flops.peak(device, args.precision)  # at a token a second
         self.bar = tqdm(
-            total=args.total_steps, initial=steps_run, unit="step", leave=False,
-            disable=self.rank != 0 or not sys.stderr.isatty(),
+            total=args.total_steps, initial=steps_run, unit="step", leave=False, file=sys.stdout,
+            disable=self.rank != 0 or not sys.stdout.isatty(),
         )  # fmt: skip
+        if not self.bar.disable:
+            sys.stdout = DummyTqdmFile(sys.stdout)  # what anybody prints goes above the bar
         self.started = self.mark = time.perf_counter()
 
     def timed(self, batches):
@@ -57,6 +60,8 @@ class Metrics:
             f"{speed * self.utilization:.1%} | computing {computing:.1%} of the time"
         )
         self.bar.update(step + 1 - self.bar.n)
+        if step + 1 == self.bar.total:
+            self.bar.close()
         self._keep(
             step, train_loss=loss, tokens_per_second=speed, mfu=speed * self.utilization,
             computing=computing,
@@ -76,19 +81,21 @@ class Metrics:
         self.steps, self.mark = step + 1, time.perf_counter()  # the speed is that of training
 
     def _say(self, line):
-        tqdm.write(line, file=sys.stdout)  # above the bar
+        sys.stdout.write(line + "\n")  # at once: a thread tells of checkpoints meanwhile
         sys.stdout.flush()
 
     def _keep(self, step, **values):
+        path = self.path
         try:
-            with open(self.path, "a") as file:
+            with open(path, "a") as file:
                 file.write(json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n")
+            if self.board:
+                path = self.board.log_dir
+                for name, value in values.items():
+                    self.board.add_scalar(name, value, step + 1)
+                self.board.flush()
         except OSError as error:
-            raise Mistake(f"cannot write to {self.path} ({error.strerror}): make room") from None
-        if self.board:
-            for name, value in values.items():
-                self.board.add_scalar(name, value, step + 1)
-            self.board.flush()
+            raise Mistake(f"cannot write to {path} ({error.strerror}): make room") from None
 
 
 def _board(folder):

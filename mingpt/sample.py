@@ -20,8 +20,8 @@ from mingpt.model import GPT, GPTConfig
 class Options:
     checkpoint_path: str = "mingpt.pt"
     """What the trainer has written."""
-    prompt: str = "\n"
-    """The text to go on with."""
+    prompt: str | None = None
+    """The text to go on with. Default: a new line, or the first character if the text had none."""
     count: int = 500
     """Tokens to write."""
     temperature: float = 0.8
@@ -38,8 +38,8 @@ class Options:
                 raise utils.Mistake(f"{name} is {value}, but must be at least 1")
         if not self.temperature >= 0:
             raise utils.Mistake(f"temperature is {self.temperature}, but must be at least 0")
-        if not self.prompt:
-            raise utils.Mistake("prompt is empty, but must have a character: the default is a line")
+        if self.prompt == "":
+            raise utils.Mistake("prompt is empty, but must have a character, or be left out")
 
 
 def main():
@@ -50,7 +50,10 @@ def main():
     model = GPT(GPTConfig(**checkpoint["model_config"]))
     model.load_state_dict(checkpoint["model"])
     device = utils.device()
-    prompt = torch.tensor([kind.encode(options.prompt).tolist()], device=device)
+    prompt = options.prompt
+    if prompt is None:
+        prompt = "\n" if "\n" in getattr(kind, "vocabulary", "\n") else kind.decode([0])
+    prompt = torch.tensor([kind.encode(prompt).tolist()], device=device)
     generator = torch.Generator(device).manual_seed(options.seed)
     written = model.to(device).generate(
         prompt, options.count, options.temperature, options.top_k, generator

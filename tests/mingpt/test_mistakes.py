@@ -37,6 +37,10 @@ FIELDS = {
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
     "--learning_rate nan": "learning_rate is nan, but must be above 0",
     "--min_learning_rate 1": "min_learning_rate is 1.0, but must be from 0 to learning_rate, 0.008",
+    "--learning_rate inf": "learning_rate is inf, but must be finite, at least 0",
+    "--weight_decay -1": "weight_decay is -1.0, but must be finite, at least 0",
+    "--stopped_status 256": "stopped_status is 256, but must be at most 255",
+    f"--seed {2**64}": f"seed is {2**64}, but must be at most {2**62}",
     "--beta2 1": "beta2 is 1.0, but must be in [0, 1)",
     "--dropout 1": "dropout is 1.0, but must be in [0, 1)",
     "--n_head 3": "n_embd is 128, but must be a multiple of n_head, 3: the nearest is 129",
@@ -145,6 +149,22 @@ def test_a_cache_that_cannot_be_written(group, config, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(Mistake, match=r"cannot keep the tokens in .*file.*: make room, or"):
         data.load(config(cache=str(tmp_path / "file")))
+
+
+def test_a_cache_that_is_damaged(group, config):
+    args = config()
+    path = data.prepare(args.data, args.tokenizer, args.cache)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(Mistake, match=r"\.tokens is damaged: delete it, and it is made anew$"):
+        data.load(args)
+
+
+def test_a_file_for_tensorboard(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(command_line, "find_spec", lambda package: True)
+    with pytest.raises(Mistake, match="is a file, but must be a folder"):
+        command_line.ready(Config(tensorboard=__file__))
 
 
 def test_characters_come_back_and_others_are_refused():

@@ -96,8 +96,9 @@ def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
     assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
     GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])
     ends = []
-    for _ in range(2):  # the same seed, the same text
-        words = [sys.executable, "-m", "mingpt.sample", "--prompt", "abc", "--count", "40"]
+    abc = ("--prompt", "abc")
+    for prompt in (abc, abc, ()):  # the same seed, the same text
+        words = [sys.executable, "-m", "mingpt.sample", *prompt, "--count", "40"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
         ended = subprocess.run(
             words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
@@ -106,6 +107,7 @@ def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
         ends.append(ended.stdout.splitlines()[-1])
     assert ends[0] == ends[1]
     assert re.fullmatch("abc[a-h]{40}", ends[0])
+    assert re.fullmatch("a[a-h]{40}", ends[2])  # no line ended in the text it has learnt
 
 
 @pytest.fixture(scope="module")
