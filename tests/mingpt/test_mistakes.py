@@ -221,6 +221,8 @@ def lines(process):
     (["--batch_sise", "3"],
      "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help shows what there "
      "is)"),
+    (["--data", "http://127.0.0.1:9/text"],  # known to one of them, when they have met
+     "cannot read --data http://127.0.0.1:9/text: Connect call failed ('127.0.0.1', 9)"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
