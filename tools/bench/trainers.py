@@ -12,6 +12,14 @@ loss is what follows "val loss" in what a trainer prints; the first at or below 
 it has learnt enough. `{round}` in a command is the number of the round, for seeds.
 
 Rates that a trainer prints itself count the time in which it was stopped. On Linux only.
+
+GPT-2 124M on one GPU, beside nanoGPT in its folder (data/shakespeare/prepare.py run there before):
+
+    python tools/bench/trainers.py --tokens 32768000 --json result.json \
+        "ours=torchrun --standalone --nproc_per_node=1 -m mingpt.main 8gpus --data /path/to/text \
+         --batch_size 16 --total_steps 2000 --eval_every 2000 --save_every 4000" \
+        "nanogpt@/path/to/nanoGPT=python train.py --dataset=shakespeare --batch_size=16 \
+         --gradient_accumulation_steps=1 --max_iters=2000 --eval_interval=2000 --eval_iters=16"
 """
 
 import argparse
