@@ -244,7 +244,7 @@ axes.legend()
 # What it buys
 # ------------
 #
-# Measured by ``tools/bench/ladder.py``, not while this page was built. Differences below a tenth are noise:
+# Measured by ``tools/bench/ladder.py``, not while this page was built. A tenth more or less is noise:
 #
 # .. run::
 #    :expect: products by MKL

@@ -37,18 +37,52 @@ dist.destroy_process_group()
 """
 
 
-def test_result_and_error_reach_every_rank_however_long_it_takes(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+# Two nodes of one process, each with its own file under the same name.
+TEXTS = """
+import os, platform, sys
+import torch.distributed as dist
+from mingpt import data
+from mingpt.config import Config
+from utils import Mistake
+
+rank = int(os.environ["RANK"])
+platform.node = lambda: f"node{rank}"
+os.environ["LOCAL_RANK"] = "0"
+os.mkdir(f"node{rank}")
+os.chdir(f"node{rank}")
+with open("text", "w") as file:
+    file.write("a text of many letters " * (20 + rank))
+dist.init_process_group("gloo")
+try:
+    data.load(Config(data="text"))
+except Mistake as mistake:
+    sys.stdout.write(f"{rank}: {mistake}\\n")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def said(script, nproc, folder):
+    """The lines that `nproc` processes of torchrun print, sorted."""
+    (folder / "script.py").write_text(script)
     torchrun = Path(sys.executable).parent / "torchrun"
     ended = subprocess.run(
-        [torchrun, "--standalone", "--nproc_per_node=4", "script.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        [torchrun, "--standalone", f"--nproc_per_node={nproc}", "script.py"],
+        cwd=folder, capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    said = sorted(ended.stdout.splitlines())
-    assert said == [
+    return sorted(ended.stdout.splitlines())
+
+
+def test_result_and_error_reach_every_rank_however_long_it_takes(tmp_path):
+    assert said(SCRIPT, 4, tmp_path) == [
         line
         for rank in range(4)
         for line in (f"{rank} caught no such text", f"{rank} has {rank % 2}")
     ]
+
+
+def test_nodes_with_different_texts(tmp_path):
+    message = "rank 1 has another text than rank 0: give all nodes the same file as --data"
+    assert said(TEXTS, 2, tmp_path) == [f"0: {message}", f"1: {message}"]
