@@ -94,6 +94,7 @@ class Config:
         for name in ("learning_rate", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise Mistake(f"{name} is {getattr(self, name)}, but must be finite, at least 0")
+        # A process has 8 bits to end with; torch has 64 for a seed, to which the rank is added.
         for name, most in (("stopped_status", 255), ("seed", 2**62)):
             if getattr(self, name) > most:
                 raise Mistake(f"{name} is {getattr(self, name)}, but must be at most {most}")

@@ -5,7 +5,7 @@
 Without a preset it is the laptop's.
 """
 
-import mingpt.imports  # noqa: F401
+import mingpt.imports  # noqa: F401  before anything that imports torch
 
 # isort: split
 import os

@@ -30,4 +30,6 @@ def run_on_main(function, *args):
     for *_, error in outcomes:
         if error is not None:
             raise error
-    return next(result for at, first, result, _ in outcomes if first and at == node)
+    if first:
+        return result  # its own, should two nodes have one name
+    return next(made for at, made_it, made, _ in outcomes if made_it and at == node)

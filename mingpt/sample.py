@@ -51,7 +51,7 @@ def main():
     model.load_state_dict(checkpoint["model"])
     device = utils.device()
     prompt = options.prompt
-    if prompt is None:
+    if prompt is None:  # byte pairs have every character
         prompt = "\n" if "\n" in getattr(kind, "vocabulary", "\n") else kind.decode([0])
     prompt = torch.tensor([kind.encode(prompt).tolist()], device=device)
     generator = torch.Generator(device).manual_seed(options.seed)

@@ -53,10 +53,12 @@ def test_lines_stand_above_the_bar(text, tmp_path):
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (24, 100))
     words = [sys.executable, "-m", "mingpt.main", *map(str, options(data=text))]
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
-    port = {"MASTER_PORT": "0", "PYTHONPATH": str(ROOT)}
+    variables = {
+        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
+        "MASTER_ADDR": "localhost", "MASTER_PORT": "0", "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
     ran = subprocess.Popen(
-        words, cwd=tmp_path, env={**os.environ, **variables, **port}, stdout=end, stderr=end
+        words, cwd=tmp_path, env={**os.environ, **variables}, stdout=end, stderr=end
     )
     os.close(end)
     limit = threading.Timer(60, ran.kill)
@@ -68,9 +70,9 @@ def test_lines_stand_above_the_bar(text, tmp_path):
     except OSError:  # so a terminal ends
         pass
     os.close(terminal)
-    assert ran.wait(60) == 0, seen.decode()
+    status = ran.wait(60)
     limit.cancel()
-
+    assert status == 0, seen.decode()
     assert b"/24 [" in seen  # there was a bar
     lines = seen.decode().replace("\r\n", "\n").split("\n")
     told = [line for line in lines if "checkpoint saved" in line or "loss" in line]
