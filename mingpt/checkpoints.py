@@ -1,6 +1,7 @@
 """Checkpoints of a GPT: written while training goes on, read back with care."""
 
 import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -20,6 +21,8 @@ class File:
         self.path, self.args = args.checkpoint_path, args
         self.about = {"model_config": asdict(shape), "text": dataset.about}
         self._thread = ThreadPoolExecutor(1)
+        # However training ends, the save under way is completed, unless by SIGKILL.
+        weakref.finalize(self, self._thread.shutdown)
         self._last = None
 
     def save(self, checkpoint):
@@ -40,11 +43,12 @@ class File:
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
 
-        Raises Mistake for one of another model or another text: it would be overwritten.
+        So it is in all processes of a node but the first, which is to give it to them. Raises
+        Mistake, in all, for one of another model or another text: it would be overwritten.
         """
         if not os.path.lexists(self.path):
             return {"steps_run": 0}
-        checkpoint = load(self.path)
+        checkpoint = load(self.path, mmap=True)  # no weights yet
         (shape, text), (old_shape, old_text) = (
             (about["model_config"], about["text"]) for about in (self.about, checkpoint)
         )
@@ -58,7 +62,9 @@ class File:
         _check_shape(self.path, old_shape, shape)
         if old_text["key"] != text["key"]:
             raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
-        return self._with_options(checkpoint)
+        if int(os.environ["LOCAL_RANK"]) != 0:
+            return {"steps_run": 0}
+        return self._with_options(load(self.path))
 
     def _with_options(self, checkpoint):
         """The options of this start count, not those of the one that saved."""
@@ -72,15 +78,21 @@ class File:
         return {**checkpoint, "scaler": scaler}
 
 
-def check(path, shape):
-    """Raise Mistake if the file at `path`, if there is one, is of no model of this `shape`.
+def check(path, shape, tokenizer):
+    """Raise Mistake if the file at `path`, if there is one, is not of this `shape` and `tokenizer`.
 
-    A glance, before any process waits for another: no weights are read. The vocabulary does not
-    count, which is known with the text only.
+    A glance, before any process waits for another: no weights are read. The size of the vocabulary
+    does not count, which is known with the text only.
     """
     if os.path.lexists(path):
-        old = load(path, mmap=True)["model_config"]
+        checkpoint = load(path, mmap=True)
+        old, kind = checkpoint["model_config"], checkpoint["text"].get("kind")
         _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
+        if kind != tokenizer:
+            raise Mistake(
+                f"{path} has tokenizer {kind}, but {tokenizer} was asked for: ask for {kind}, "
+                f"{AWAY}"
+            )
 
 
 def _check_shape(path, old, new):
@@ -95,7 +107,7 @@ def _check_shape(path, old, new):
 def _to_host(part, done):
     """A copy that shares nothing with `part`, while tensors that were tied are tied again."""
     if isinstance(part, torch.Tensor):
-        place = (part.data_ptr(), part.shape, part.dtype, part.device)
+        place = (part.data_ptr(), part.shape, part.stride(), part.dtype, part.device)
         if place not in done:
             done[place] = part.detach().to("cpu", copy=True)
         return done[place]

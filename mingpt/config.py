@@ -91,9 +91,11 @@ class Config:
         for name in ("learning_rate", "grad_clip"):
             if not getattr(self, name) > 0:
                 raise Mistake(f"{name} is {getattr(self, name)}, but must be above 0")
+        if not self.weight_decay >= 0:
+            raise Mistake(f"weight_decay is {self.weight_decay}, but must be at least 0")
         for name in ("learning_rate", "weight_decay"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise Mistake(f"{name} is {getattr(self, name)}, but must be finite, at least 0")
+            if getattr(self, name) == float("inf"):
+                raise Mistake(f"{name} is inf, but must be finite")
         # A process has 8 bits to end with; torch has 64 for a seed, to which the rank is added.
         for name, most in (("stopped_status", 255), ("seed", 2**62)):
             if getattr(self, name) > most:

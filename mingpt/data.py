@@ -73,23 +73,36 @@ def _cut(count, block_size):
 def prepare(source, tokenizer, cache):
     """Read `source`, tokenise it and return the path of the result, a file named by its content.
 
-    The text is read whole: once, that takes many times its size in memory.
+    The text is read whole: once, that takes many times its size in memory. While a URL cannot be
+    reached, what it gave last time will do. Raises Mistake.
     """
-    text = read(source)
-    key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
-    path = Path(cache, f"{key}.tokens")
-    if not path.exists():
-        kind = tokens.build(tokenizer, text)
-        numbers = torch.from_numpy(kind.encode(text))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write({"tokens": numbers, "tokenizer": kind.about}, path)
-        except OSError as error:
-            raise Mistake(
-                f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, "
-                "or pass another --cache"
-            ) from None
+    last = Path(cache, f"{_key(tokenizer, source)}.last")  # the name of that
+    known = Path(cache, last.read_text()) if last.exists() else last
+    try:
+        text = read(source)
+    except Mistake as mistake:
+        if not known.is_file():
+            raise
+        print(f"{mistake}: going on with what it gave last time, {known}", flush=True)
+        return known
+    path = Path(cache, f"{_key(tokenizer, text)}.tokens")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            kind = tokens.build(tokenizer, text)
+            write({"tokens": torch.from_numpy(kind.encode(text)), "tokenizer": kind.about}, path)
+        if "://" in source and known != path:
+            last.write_text(path.name)
+    except OSError as error:
+        raise Mistake(
+            f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, or "
+            "pass another --cache"
+        ) from None
     return path
+
+
+def _key(tokenizer, text):
+    return hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
 
 
 def read(source):

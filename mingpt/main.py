@@ -80,7 +80,7 @@ def _check_files(args):
                 raise utils.Mistake(f"cannot read --{option} {path}: {error.strerror}") from None
     data.check(args)
     shape = args.shape(GPTConfig.vocab_size)
-    checkpoints.check(args.checkpoint_path, shape)
+    checkpoints.check(args.checkpoint_path, shape, args.tokenizer)
     if args.init_from:
         from mingpt import weights  # needs a package that nobody else does
 

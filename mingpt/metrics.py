@@ -1,6 +1,8 @@
 """What training tells: lines on the screen, lines of JSON, TensorBoard, a bar on a terminal."""
 
+import itertools
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,7 +12,6 @@ from tqdm import tqdm
 from tqdm.contrib import DummyTqdmFile
 
 from mingpt import flops
-from utils import Mistake
 
 GOOD = 0.9  # of the time spent computing; below it, the data are too slow
 
@@ -26,6 +27,9 @@ class Metrics:
         self.tokens = args.batch_size * args.block_size  # of a step
         self.waited = 0.0
         self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # the same run
+        if self.rank == 0 and steps_run == 0 and not again:
+            _set_aside(self.path)
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         share = flops.per_token(model) / dist.get_world_size()
         self.utilization = share / flops.peak(device, args.precision)  # at a token a second
@@ -94,8 +98,15 @@ class Metrics:
                 for name, value in values.items():
                     self.board.add_scalar(name, value, step + 1)
                 self.board.flush()
-        except OSError as error:
-            raise Mistake(f"cannot write to {path} ({error.strerror}): make room") from None
+        except OSError as error:  # no reason to lose what was trained
+            self._say(f"This is not kept, {path} cannot be written ({error.strerror}): make room")
+
+
+def _set_aside(path):
+    """Keep the log of an earlier run, whose checkpoint has been moved away, under a free name."""
+    if path.exists():
+        names = (path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
+        path.rename(next(name for name in names if not name.exists()))
 
 
 def _board(folder):

@@ -38,7 +38,7 @@ class Trainer:
         self.device = utils.device()
         self.model = DDP(model.to(self.device), gradient_as_bucket_view=True)
         if args.compile:
-            self.model.compile()
+            self._loss = torch.compile(self._loss)
         self.train_data = train_data
         self.optimizer = optimizer
         self.path = args.checkpoint_path

@@ -35,3 +35,8 @@ def test_one_at_a_time(tmp_path):
     for run in runs.values():
         # Of its 0.8 s of sleep, what falls into the others' turns does not count.
         assert run.loss == 1.5 and 0.5 < run.reached <= run.seconds
+
+
+def test_a_command_that_is_not_there():
+    with pytest.raises(SystemExit, match=r"^cannot start nonesuch --fast in .*: .*No such file"):
+        by_turns({"a": ("", "nonesuch --fast")}, None, 1)

@@ -1,10 +1,16 @@
 """A checkpoint of another run is refused; one of this run goes on with the options of today."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from mingpt import checkpoints
+from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
+from tests.processes import ROOT
 from utils import Mistake
 
 OTHERS = {
@@ -16,7 +22,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_checkpoint_of_another_run(what, group, config, tmp_path):
+def test_a_checkpoint_of_another_run(what, group, config, tmp_path, monkeypatch):
     from mingpt import trainer
 
     def file(**others):
@@ -33,9 +39,14 @@ def test_a_checkpoint_of_another_run(what, group, config, tmp_path):
         path = tmp_path / value
         path.write_text(getattr(texts, value)(3000, seed=1))
         what, value = "data", str(path)
+    other, same = file(**{what: value})[0], file(dropout=0.3)[0]
+    assert same.read()["steps_run"] == 3
     with pytest.raises(Mistake, match=message):
-        file(**{what: value})[0].read()
-    assert file(dropout=0.3)[0].read()["steps_run"] == 3
+        other.read()
+    monkeypatch.setenv("LOCAL_RANK", "1")  # gets it from the first of its node, and refuses it too
+    assert same.read() == {"steps_run": 0}
+    with pytest.raises(Mistake, match=message):
+        other.read()
 
 
 def test_options_of_a_start_count_not_those_of_the_file(group, config):
@@ -69,9 +80,42 @@ def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
         checkpoints.load(str(path) + "x")
 
 
+FAILING = """
+import torch, utils
+from types import SimpleNamespace
+from mingpt import checkpoints
+from mingpt.model import GPTConfig
+
+def main():
+    args = SimpleNamespace(checkpoint_path="mingpt.pt")
+    file = checkpoints.File(args, GPTConfig(), SimpleNamespace(about={}))
+    file.save({"model": torch.ones(9), "steps_run": 3})
+    raise utils.Mistake("something else")
+
+utils.show_mistakes()
+try:
+    main()
+finally:
+    utils.unwind()
+"""
+
+
+def test_a_save_under_way_is_completed_when_training_fails(tmp_path):
+    path = f"{slow_saves(tmp_path / 'slow')['PYTHONPATH']}:{ROOT}"
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILING], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (2, "-c: something else\n")
+    assert checkpoints.load(str(tmp_path / "mingpt.pt"))["steps_run"] == 3
+    assert sorted(leftovers(tmp_path)) == ["mingpt.pt", "slow"]
+
+
 def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
-    weight = torch.ones(2)
+    weight, square = torch.ones(2), torch.tensor([[1, 2], [3, 4]])
     copy = checkpoints._to_host({"a": weight, "b": [weight.view(2)], "c": weight[:1]}, {})
+    both = checkpoints._to_host({"a": square, "b": square.t()}, {})
+    assert both["b"].tolist() == [[1, 3], [2, 4]]  # where it is, and as large, but no tie
     weight.zero_()
     assert copy["a"].tolist() == [1, 1] and copy["c"].tolist() == [1]
     assert copy["a"].data_ptr() == copy["b"][0].data_ptr()

@@ -9,30 +9,37 @@ import sys
 import termios
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mingpt import flops
+from mingpt import flops, metrics
 from mingpt.metrics import Metrics
 from mingpt.model import GPT, GPTConfig
+from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.processes import ROOT
 
 
-@pytest.mark.parametrize("waits, warned", [(0.02, True), (0, False)])
-def test_data_that_are_too_slow_are_told(waits, warned, config, group, capsys):
+@pytest.mark.parametrize("waits, warned", [(0.12, True), (0.1, False)])
+def test_data_that_are_too_slow_are_told(waits, warned, config, group, capsys, monkeypatch):
     def slow():
+        nonlocal now
         while True:
-            time.sleep(waits)
+            now += waits
             yield None
 
+    now = 0.0
     model = GPT(GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16))
-    metrics = Metrics(config(), model, torch.device("cpu"), 0)
-    for _ in itertools.islice(metrics.timed(slow()), 10):
-        time.sleep(0.002)
-    metrics.trained(9, torch.tensor(1.0))
+    monkeypatch.setattr(metrics.flops, "peak", lambda *_: 1)
+    clock = SimpleNamespace(perf_counter=lambda: now, time=time.time)
+    monkeypatch.setattr(metrics, "time", clock)
+    log = Metrics(config(), model, torch.device("cpu"), 0)
+    for _ in itertools.islice(log.timed(slow()), 10):
+        now += 1
+    log.trained(9, torch.tensor(1.0))
     out = capsys.readouterr().out
     assert bool(re.search(r"Only \d+% of the time goes into computing.*--cache", out)) == warned
     assert out.count("\n") == 1 + warned
@@ -47,6 +54,33 @@ def test_the_work_of_a_token_is_what_its_products_take():
     assert counter.get_total_flops() / tokens.numel() == pytest.approx(
         flops.per_token(model), rel=0.01
     )
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
+    args = config()
+    log = Metrics(args, args.build(8), torch.device("cpu"), 3)
+    log.path.symlink_to("/dev/full")
+    log.validated(3, torch.tensor([3.0, 2.0]))
+    said = capsys.readouterr().out
+    assert "val loss 1.5000 over 2 tokens" in said
+    assert f"This is not kept, {log.path} cannot be written (No space left on device)" in said
+
+
+def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, tmp_path):
+    def validated(steps_run):
+        log = Metrics(args, args.build(8), torch.device("cpu"), steps_run)
+        log.validated(steps_run, torch.tensor([3.0, 2.0]))
+        names = sorted(path.stem for path in tmp_path.glob("*.jsonl"))
+        return {name: texts.log(tmp_path, name)[-1]["step"] for name in names}
+
+    args = config()
+    assert validated(0) == {"mingpt": 1}
+    assert validated(5) == {"mingpt": 6}
+    assert validated(0) == {"mingpt": 1, "mingpt.1": 6}
+    assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
+    assert len(texts.log(tmp_path)) == 2  # the same run, once more
 
 
 def test_lines_stand_above_the_bar(text, tmp_path):

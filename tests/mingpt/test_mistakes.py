@@ -6,8 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,8 +41,9 @@ FIELDS = {
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
     "--learning_rate nan": "learning_rate is nan, but must be above 0",
     "--min_learning_rate 1": "min_learning_rate is 1.0, but must be from 0 to learning_rate, 0.008",
-    "--learning_rate inf": "learning_rate is inf, but must be finite, at least 0",
-    "--weight_decay -1": "weight_decay is -1.0, but must be finite, at least 0",
+    "--learning_rate inf": "learning_rate is inf, but must be finite",
+    "--weight_decay nan": "weight_decay is nan, but must be at least 0",
+    "--weight_decay -1": "weight_decay is -1.0, but must be at least 0",
     "--stopped_status 256": "stopped_status is 256, but must be at most 255",
     f"--seed {2**64}": f"seed is {2**64}, but must be at most {2**62}",
     "--beta2 1": "beta2 is 1.0, but must be in [0, 1)",
@@ -143,6 +148,25 @@ def test_a_url_that_cannot_be_reached(url):
 def test_a_url_that_can_be(tmp_path):
     (tmp_path / "text").write_text("some text, ümlaut")
     assert data.read(f"file://{tmp_path}/text") == "some text, ümlaut"
+
+
+def test_a_url_that_is_out_of_reach_the_next_time(group, config, tmp_path, text, capsys):
+    handler = partial(SimpleHTTPRequestHandler, directory=text.parent)
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        url = f"http://127.0.0.1:{server.server_port}/{text.name}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        first = data.load(config(data=url))
+        server.shutdown()
+    assert len(first) + len(first.val) == len(text.read_text())
+    again = data.load(config(data=url))
+    assert again.about == first.about and np.array_equal(again.numbers, first.numbers)
+    (kept,) = (tmp_path / "data").glob("*.tokens")
+    said = capsys.readouterr().out
+    assert re.search(f"cannot read --data {url}: .*: going on with what it .* {kept}\n$", said)
+    kept.unlink()
+    with pytest.raises(Mistake, match=f"cannot read --data {url}: Connect call failed"):
+        data.load(config(data=url))
 
 
 def test_a_cache_that_cannot_be_written(group, config, tmp_path):

@@ -9,6 +9,9 @@ from safetensors.torch import save_file
 
 from mingpt import weights
 from mingpt.model import GPT, GPTConfig
+from tests.faults import same
+from tests.mingpt.conftest import options
+from tests.processes import STANDALONE, run
 from utils import Mistake
 
 SHAPE = {"vocab_size": 97, "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.0}
@@ -72,3 +75,29 @@ def test_a_file_that_is_none(tmp_path):
     (tmp_path / "half").write_bytes(b"half of a file")
     with pytest.raises(Mistake, match=r"cannot read --init_from .*half: "):
         weights.load(made(), tmp_path / "half")
+
+
+def test_fine_tuning_in_half_precision_goes_on_as_if_never_stopped(text, tmp_path):
+    torch.manual_seed(0)
+    config = GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16)
+    state = GPT(config).transformer.state_dict()
+    for name, weight in state.items():
+        if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            state[name] = weight.t().contiguous()
+    save_file(state, tmp_path / "published.safetensors")
+    words = options(data=text, init_from=tmp_path / "published.safetensors", precision="fp16")
+    words += ["--warmup_steps", 0, "--learning_rate", 1e-3, "--min_learning_rate", 1e-3]
+    for name, totals in (("whole", [8]), ("stopped", [4, 8])):
+        folder = tmp_path / name
+        folder.mkdir()
+        for steps in totals:
+            ran = run(
+                "mingpt", *words, "--total_steps", steps, cwd=folder, nproc=1, launcher=STANDALONE
+            )
+            assert (ran.status, ran.err) == (0, ""), ran.tail
+    assert "Resuming after step 4" in ran.out
+    assert same(tmp_path / "whole" / "mingpt.pt", tmp_path / "stopped" / "mingpt.pt")
+    kept = torch.load(tmp_path / "whole" / "mingpt.pt")
+    assert kept["scaler"]["scale"] > 1
+    moved = (kept["model"]["transformer.wpe.weight"] - state["wpe.weight"]).abs().max()
+    assert 0 < moved < 0.02  # eight steps of 0.001

@@ -53,10 +53,13 @@ class Run:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
         self.command, self.target, self.output = command, target, []
         self.seconds, self.loss, self.reached, self.resumed = 0.0, None, None, None
-        self.process = subprocess.Popen(
-            shlex.split(command), cwd=folder, env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        try:
+            self.process = subprocess.Popen(
+                shlex.split(command), cwd=folder, env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        except OSError as error:
+            sys.exit(f"cannot start {command} in {folder}: {error}")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -119,6 +122,12 @@ def by_turns(commands, target, seconds):
     return runs
 
 
+def commit(folder):
+    """Which commit a folder is at, or None."""
+    words = ["git", "-C", folder, "rev-parse", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or None
+
+
 def hardware():
     facts = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.*)", facts.read_text()) if facts.exists() else None
@@ -169,8 +178,11 @@ def main():
             result[f"time to {args.target} of {other} over {base}"] = statistics.median(
                 b[2] / a[2] for b, a in pairs
             )
-    result["commands"] = {name: command for name, (_, command) in trainers.items()}
-    print(json.dumps({k: v for k, v in result.items() if k not in ("runs", "commands")}, indent=1))
+    result["trainers"] = {
+        name: {"command": command, "commit": commit(folder or ROOT)}
+        for name, (folder, command) in trainers.items()
+    }
+    print(json.dumps({k: v for k, v in result.items() if k not in ("runs", "trainers")}, indent=1))
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
 
