@@ -78,7 +78,7 @@ def test_a_file_that_is_none(tmp_path):
 
 
 def test_fine_tuning_in_half_precision_goes_on_as_if_never_stopped(text, tmp_path):
-    torch.manual_seed(0)
+    torch.manual_seed(1)  # the run's is 0
     config = GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16)
     state = GPT(config).transformer.state_dict()
     for name, weight in state.items():
