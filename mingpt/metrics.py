@@ -106,7 +106,9 @@ def _set_aside(path):
     """Keep the log of an earlier run, whose checkpoint has been moved away, under a free name."""
     if path.exists():
         names = (path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
-        path.rename(next(name for name in names if not name.exists()))
+        kept = next(name for name in names if not name.exists())
+        path.rename(kept)
+        print(f"{path} of an earlier run is kept as {kept}", flush=True)
 
 
 def _board(folder):

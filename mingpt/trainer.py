@@ -14,7 +14,6 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # if imported later, it keeps the group
-import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.nn.utils import clip_grad_norm_
@@ -38,7 +37,7 @@ class Trainer:
         self.device = utils.device()
         self.model = DDP(model.to(self.device), gradient_as_bucket_view=True)
         if args.compile:
-            self._loss = torch.compile(self._loss)
+            self.model.compile()
         self.train_data = train_data
         self.optimizer = optimizer
         self.path = args.checkpoint_path
@@ -57,8 +56,7 @@ class Trainer:
     def _loss(self, source, targets):
         """Summed over the tokens: sums add up, at any number of processes."""
         with torch.autocast(self.device.type, **self.args.autocast):
-            logits = self.model(source).flatten(0, 1)
-            return F.cross_entropy(logits, targets.flatten(), reduction="sum")
+            return self.model(source, targets)
 
     def _run_batch(self, batches):
         self.optimizer.zero_grad()

@@ -51,10 +51,10 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: 748af30f72eb
+#    :confirmed: 6ee3771f0764
 #
-#    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` come in and
-#    logits come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
+#    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` go in and
+#    a loss come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
 #    published weights it gives the same numbers as the reference implementation. The text is turned
 #    into tokens once, by one process of each node while the others wait, into a file that all map
 #    into memory; what that process returns, *or the error it raises*, reaches every rank, since a
@@ -96,7 +96,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
-#    :confirmed: 1b192e203f89
+#    :confirmed: 3d6ec06911a9
 #
 #    Matrix products in 16 bits take half of the memory traffic, and on a GPU run on units that are
 #    many times as fast. ``autocast`` chooses for each operation: products in 16 bits, sums and
@@ -225,17 +225,17 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: waste-nothing
-#    :confirmed: af0dc2045572
+#    :confirmed: cd80da2a983e
 #
 #    DDP sends gradients in buckets. As views of them the gradients are where they are sent from:
 #    one copy and the memory of one set of gradients less. (``zero_grad`` then takes the views away and the
 #    next ``backward`` brings them back.)
 #
-#    ``--compile`` fuses what stands between the matrix products into few kernels. It is the loss that is compiled,
-#    for its softmax is part of that: with four layers, GPT-2's 50,257 tokens and ``bf16``, a CPU takes half of the
-#    time that it takes with the model alone compiled. The loss calls DDP, not the model inside, so the compiler cuts
-#    the graph where the buckets end, and sending still overlaps with ``backward``. And no name changes: after
-#    ``torch.compile(model)`` every key of a checkpoint would begin with ``_orig_mod.``.
+#    ``--compile`` fuses what stands between the matrix products into few kernels, the softmax of the loss as well,
+#    which the model computes for that: with four layers, GPT-2's 50,257 tokens and ``bf16``, a CPU takes twice as long
+#    if it is left out. It is called on the DDP model, not on the one inside: so the compiler cuts the graph where the
+#    buckets end, and sending still overlaps with ``backward``. And it is the method ``compile``, which changes no
+#    name: after ``torch.compile(model)`` every key of a checkpoint would begin with ``_orig_mod.``.
 #
 #    A plain ``.to`` waits until the GPU has done all that it was given before, and then it has nothing to do until
 #    Python has caught up. From pinned memory, where ``data.to_device`` puts it, a GPU fetches the batch by itself.

@@ -66,7 +66,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     assert f"This is not kept, {log.path} cannot be written (No space left on device)" in said
 
 
-def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, tmp_path):
+def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
     def validated(steps_run):
         log = Metrics(args, args.build(8), torch.device("cpu"), steps_run)
         log.validated(steps_run, torch.tensor([3.0, 2.0]))
@@ -77,6 +77,7 @@ def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, tmp_path)
     assert validated(0) == {"mingpt": 1}
     assert validated(5) == {"mingpt": 6}
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6}
+    assert "mingpt.jsonl of an earlier run is kept as " in capsys.readouterr().out
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}

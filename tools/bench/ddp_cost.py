@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from mingpt import memory
 from mingpt.model import GPT, GPTConfig
 
-TURNS, STEPS, BATCHES = 40, 10, (12, 64)
+TURNS, STEPS, BATCHES = 200, 2, (12, 64)
 
 
 def seconds(model, optimizer, tokens):
