@@ -167,6 +167,8 @@ def test_open_mpi(with_ssh, shared, one_node):
         "-x", "PATH", "sh", "launch/ranks.sh",
     ]  # fmt: skip
     named = ran(with_ssh, [*words, "sh", "-c", NAMES]).splitlines()
+    # Now and then Open MPI warns that ssh was at work before it had a process group of its own.
+    named = [line for line in named if "plm:rsh: Warning: setpgid" not in line]
     assert [line.split()[:5] for line in sorted(named)] == FOUR
     said = ran(with_ssh, [*words, "python", *SHORT])
     assert said.count("Epoch  4 | loss") == 1
