@@ -21,7 +21,7 @@ class File:
         self.path, self.args = args.checkpoint_path, args
         self.about = {"model_config": asdict(shape), "text": dataset.about}
         self._thread = ThreadPoolExecutor(1)
-        # However training ends, the save under way is completed, unless by SIGKILL.
+        # After an exception, too, the save under way is completed.
         weakref.finalize(self, self._thread.shutdown)
         self._last = None
 
@@ -43,12 +43,14 @@ class File:
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
 
-        So it is in all processes of a node but the first, which is to give it to them. Raises
-        Mistake, in all, for one of another model or another text: it would be overwritten.
+        Only the first process of a node reads the weights, the others will get them from it: to
+        them it is as if there were no file. All raise Mistake for one of another model or another
+        text: it would be overwritten.
         """
         if not os.path.lexists(self.path):
             return {"steps_run": 0}
-        checkpoint = load(self.path, mmap=True)  # no weights yet
+        first = int(os.environ["LOCAL_RANK"]) == 0
+        checkpoint = load(self.path, mmap=not first)
         (shape, text), (old_shape, old_text) = (
             (about["model_config"], about["text"]) for about in (self.about, checkpoint)
         )
@@ -62,9 +64,7 @@ class File:
         _check_shape(self.path, old_shape, shape)
         if old_text["key"] != text["key"]:
             raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
-        if int(os.environ["LOCAL_RANK"]) != 0:
-            return {"steps_run": 0}
-        return self._with_options(load(self.path))
+        return self._with_options(checkpoint) if first else {"steps_run": 0}
 
     def _with_options(self, checkpoint):
         """The options of this start count, not those of the one that saved."""

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import os
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -73,36 +74,48 @@ def _cut(count, block_size):
 def prepare(source, tokenizer, cache):
     """Read `source`, tokenise it and return the path of the result, a file named by its content.
 
-    The text is read whole: once, that takes many times its size in memory. While a URL cannot be
-    reached, what it gave last time will do. Raises Mistake.
+    The text is read whole: once, that takes many times its size in memory. While a URL gives
+    nothing, what it gave last time will do. Raises Mistake.
     """
-    last = Path(cache, f"{_key(tokenizer, source)}.last")  # the name of that
-    known = Path(cache, last.read_text()) if last.exists() else last
+    last = Path(cache, f"{_key(tokenizer, source)}.last") if "://" in source else None
     try:
         text = read(source)
-    except Mistake as mistake:
-        if not known.is_file():
+    except OutOfReach as mistake:
+        if not (path := last and _known(last)):
             raise
-        print(f"{mistake}: going on with what it gave last time, {known}", flush=True)
-        return known
+        print(f"{mistake}: going on with what it gave last time, {path}", flush=True)
+        return path
     path = Path(cache, f"{_key(tokenizer, text)}.tokens")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            kind = tokens.build(tokenizer, text)
-            write({"tokens": torch.from_numpy(kind.encode(text)), "tokenizer": kind.about}, path)
-        if "://" in source and known != path:
+    if not path.exists():
+        kind = tokens.build(tokenizer, text)
+        numbers = torch.from_numpy(kind.encode(text))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write({"tokens": numbers, "tokenizer": kind.about}, path)
+        except OSError as error:
+            raise Mistake(
+                f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, "
+                "or pass another --cache"
+            ) from None
+    if last:
+        with suppress(OSError):  # the cache may be read-only, and this is for bad days only
             last.write_text(path.name)
-    except OSError as error:
-        raise Mistake(
-            f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, or "
-            "pass another --cache"
-        ) from None
     return path
 
 
 def _key(tokenizer, text):
     return hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
+
+
+def _known(last):
+    """The tokens whose name the file `last` tells, or None."""
+    with suppress(OSError, ValueError):
+        path = last.with_name(last.read_text())
+        return path if path.is_file() else None
+
+
+class OutOfReach(Mistake):
+    """The text cannot be read now."""
 
 
 def read(source):
@@ -119,6 +132,7 @@ def read(source):
         reason = str(error)
     except Exception as error:  # each protocol of fsspec has exceptions of its own
         reason = _reason(error, source)
+        raise OutOfReach(f"cannot read --data {source}: {reason}") from None
     raise Mistake(f"cannot read --data {source}: {reason}")
 
 

@@ -1,5 +1,6 @@
 """What training tells: lines on the screen, lines of JSON, TensorBoard, a bar on a terminal."""
 
+import errno
 import itertools
 import json
 import os
@@ -27,9 +28,9 @@ class Metrics:
         self.tokens = args.batch_size * args.block_size  # of a step
         self.waited = 0.0
         self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
-        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # the same run
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # after a failure
         if self.rank == 0 and steps_run == 0 and not again:
-            _set_aside(self.path)
+            self._set_aside(self.path.resolve())
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         share = flops.per_token(model) / dist.get_world_size()
         self.utilization = share / flops.peak(device, args.precision)  # at a token a second
@@ -89,26 +90,39 @@ class Metrics:
         sys.stdout.flush()
 
     def _keep(self, step, **values):
-        path = self.path
+        """What fails here is told: it is no reason to lose what was trained."""
+        line = json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n"
         try:
-            with open(path, "a") as file:
-                file.write(json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n")
-            if self.board:
-                path = self.board.log_dir
-                for name, value in values.items():
-                    self.board.add_scalar(name, value, step + 1)
+            _append(self.path, line.encode())
+        except OSError as error:
+            self._say(f"This is not kept, {self.path} cannot be written ({error.strerror})")
+        try:
+            for name, value in values.items() if self.board else ():
+                self.board.add_scalar(name, value, step + 1)
                 self.board.flush()
-        except OSError as error:  # no reason to lose what was trained
-            self._say(f"This is not kept, {path} cannot be written ({error.strerror}): make room")
+        except OSError as error:
+            self._say(f"No more for TensorBoard, {self.board.log_dir}: {error.strerror}")
+            self.board = None  # its thread has ended
 
-
-def _set_aside(path):
-    """Keep the log of an earlier run, whose checkpoint has been moved away, under a free name."""
-    if path.exists():
+    def _set_aside(self, path):
+        """Keep the log of an earlier start under a free name."""
         names = (path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
         kept = next(name for name in names if not name.exists())
-        path.rename(kept)
-        print(f"{path} of an earlier run is kept as {kept}", flush=True)
+        try:
+            if path.exists():
+                path.rename(kept)
+                self._say(f"{path} of an earlier run is kept as {kept}")
+        except OSError as error:
+            self._say(f"{path} of an earlier run is continued ({error.strerror})")
+
+
+def _append(path, line):
+    """All of the line or, on a full disk, nothing of it. Raises OSError."""
+    with open(path, "ab", buffering=0) as file:
+        end = file.tell()
+        if file.write(line) < len(line):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _board(folder):

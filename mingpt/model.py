@@ -160,8 +160,8 @@ class GPT(nn.Module):
         logits = self.lm_head(self.transformer.ln_f(x))
         if targets is None:
             return logits
-        # Here, to be compiled with the rest: left out, a small model with 50,257 tokens takes
-        # twice as long in half precision.
+        # Here, to be compiled with the rest. If only the logits are, a small model of 50,257 tokens
+        # takes twice as long (bf16, on a CPU: tools/bench/results/compiled_loss.txt).
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     @torch.no_grad()

@@ -281,7 +281,7 @@ axes.legend()
 #
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes, 2: the
 # nearest is 12`` is said before the processes meet. So is what else can be known then: an option that does not exist,
-# a file that is not there, a text shorter than a block, a checkpoint or weights of another shape. What takes the
+# a file that is not there, a text shorter than a block, a checkpoint or weights that do not fit. What takes the
 # whole text, or a look at a URL, is said after that. (A URL out of reach may have been read before: then those tokens
 # are taken.) torchrun's processes say it once on each node; under ``mpirun`` or ``srun`` (:doc:`launchers`) rank 0 does.
 #

@@ -1,14 +1,17 @@
 """What the log says of the data, of the device's work, and on a terminal."""
 
+import errno
 import itertools
 import os
 import pty
 import re
+import resource
 import subprocess
 import sys
 import termios
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -57,13 +60,34 @@ def test_the_work_of_a_token_is_what_its_products_take():
 
 
 def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
+    """A limit on the size of files stands for the full disk."""
     args = config()
     log = Metrics(args, args.build(8), torch.device("cpu"), 3)
-    log.path.symlink_to("/dev/full")
-    log.validated(3, torch.tensor([3.0, 2.0]))
+    loss = torch.tensor([3.0, 2.0])
+    log.validated(3, loss)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.path.stat().st_size + 10, hard))
+    try:
+        log.validated(4, loss)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     said = capsys.readouterr().out
-    assert "val loss 1.5000 over 2 tokens" in said
     assert f"This is not kept, {log.path} cannot be written (No space left on device)" in said
+    log.validated(5, loss)
+    assert [line["step"] for line in texts.log(log.path.parent)] == [4, 6]
+
+
+def test_a_tensorboard_that_cannot_be_written_is_told_once(group, config, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    args = config()
+    log = Metrics(args, args.build(8), torch.device("cpu"), 3)
+    log.board = SimpleNamespace(add_scalar=full, log_dir="board")
+    for step in range(2):
+        log.validated(step, torch.tensor([3.0, 2.0]))
+    assert capsys.readouterr().out.count("No more for TensorBoard, board: No space left") == 1
+    assert [line["step"] for line in texts.log(log.path.parent)] == [1, 2]
 
 
 def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
@@ -82,6 +106,14 @@ def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, t
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
     assert len(texts.log(tmp_path)) == 2  # the same run, once more
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
+    (tmp_path / "mingpt.jsonl").rename(tmp_path / "far.jsonl")
+    (tmp_path / "mingpt.jsonl").symlink_to("far.jsonl")
+    assert validated(0)["far.1"] == 1 and (tmp_path / "mingpt.jsonl").is_symlink()
+    monkeypatch.setattr(Path, "rename", lambda *_: os.listdir(__file__))  # it cannot be
+    validated(0)
+    assert "of an earlier run is continued (Not a directory)" in capsys.readouterr().out
+    assert len(texts.log(tmp_path)) == 2
 
 
 def test_lines_stand_above_the_bar(text, tmp_path):

@@ -152,7 +152,6 @@ def test_a_url_that_can_be(tmp_path):
 
 def test_a_url_that_is_out_of_reach_the_next_time(group, config, tmp_path, text, capsys):
     handler = partial(SimpleHTTPRequestHandler, directory=text.parent)
-    handler.log_message = lambda *_: None
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         url = f"http://127.0.0.1:{server.server_port}/{text.name}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -164,9 +163,34 @@ def test_a_url_that_is_out_of_reach_the_next_time(group, config, tmp_path, text,
     (kept,) = (tmp_path / "data").glob("*.tokens")
     said = capsys.readouterr().out
     assert re.search(f"cannot read --data {url}: .*: going on with what it .* {kept}\n$", said)
+    (last,) = (tmp_path / "data").glob("*.last")
+    for spoilt in (b"\xff", b""):
+        last.write_bytes(spoilt)
+        with pytest.raises(Mistake, match=f"cannot read --data {url}: Connect call failed"):
+            data.load(config(data=url))
+    last.write_text(kept.name)
     kept.unlink()
     with pytest.raises(Mistake, match=f"cannot read --data {url}: Connect call failed"):
         data.load(config(data=url))
+
+
+def test_a_url_and_a_cache_that_is_full_but_cannot_be_written(group, config, tmp_path, text):
+    """The folder in the place of the note stands for a disk that may only be read."""
+    url = f"file://{text}"
+    path = data.prepare(url, "chars", tmp_path)
+    (last,) = tmp_path.glob("*.last")
+    last.unlink()
+    last.mkdir()
+    assert data.prepare(url, "chars", tmp_path) == path
+
+
+def test_a_url_that_gives_no_text(tmp_path):
+    (tmp_path / "text").write_text("some text")
+    url = f"file://{tmp_path}/text"
+    data.prepare(url, "chars", tmp_path)
+    (tmp_path / "text").write_bytes(b"\xff")
+    with pytest.raises(Mistake, match=r"it is not UTF-8 at byte 0$"):
+        data.prepare(url, "chars", tmp_path)
 
 
 def test_a_cache_that_cannot_be_written(group, config, tmp_path):

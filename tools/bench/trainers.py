@@ -123,9 +123,11 @@ def by_turns(commands, target, seconds):
 
 
 def commit(folder):
-    """Which commit a folder is at, or None."""
-    words = ["git", "-C", folder, "rev-parse", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or None
+    """Which commit a folder is at, "-dirty" if it has been changed since; "" if that is unknown."""
+    words = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"]
+    with contextlib.suppress(OSError):  # no git
+        return subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def hardware():
@@ -158,6 +160,10 @@ def main():
         where, _, command = text.partition("=")
         name, _, folder = where.partition("@")
         trainers[name] = (folder, command)
+    about = {
+        name: {"command": command, "commit": commit(folder or ROOT)}
+        for name, (folder, command) in trainers.items()
+    }
     runs = {name: [] for name in trainers}
     for number in range(args.rounds):
         commands = {
@@ -178,10 +184,7 @@ def main():
             result[f"time to {args.target} of {other} over {base}"] = statistics.median(
                 b[2] / a[2] for b, a in pairs
             )
-    result["trainers"] = {
-        name: {"command": command, "commit": commit(folder or ROOT)}
-        for name, (folder, command) in trainers.items()
-    }
+    result["trainers"] = about
     print(json.dumps({k: v for k, v in result.items() if k not in ("runs", "trainers")}, indent=1))
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
