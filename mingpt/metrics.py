@@ -95,14 +95,20 @@ class Metrics:
         try:
             _append(self.path, line.encode())
         except OSError as error:
-            self._say(f"This is not kept, {self.path} cannot be written ({error.strerror})")
-        try:
-            for name, value in values.items() if self.board else ():
-                self.board.add_scalar(name, value, step + 1)
+            self._say(
+                f"This is not kept, {self.path} cannot be written ({error.strerror}): make room"
+            )
+        if self.board:
+            try:
+                for name, value in values.items():
+                    self.board.add_scalar(name, value, step + 1)
                 self.board.flush()
-        except OSError as error:
-            self._say(f"No more for TensorBoard, {self.board.log_dir}: {error.strerror}")
-            self.board = None  # its thread has ended
+            except OSError as error:
+                self._say(
+                    f"No more for TensorBoard, {self.board.log_dir} cannot be written "
+                    f"({error.strerror}): make room, and it goes on at the next start"
+                )
+                self.board = None  # its thread has ended
 
     def _set_aside(self, path):
         """Keep the log of an earlier start under a free name."""

@@ -86,7 +86,8 @@ def test_a_tensorboard_that_cannot_be_written_is_told_once(group, config, capsys
     log.board = SimpleNamespace(add_scalar=full, log_dir="board")
     for step in range(2):
         log.validated(step, torch.tensor([3.0, 2.0]))
-    assert capsys.readouterr().out.count("No more for TensorBoard, board: No space left") == 1
+    told = capsys.readouterr().out
+    assert told.count("No more for TensorBoard, board cannot be written (No space left") == 1
     assert [line["step"] for line in texts.log(log.path.parent)] == [1, 2]
 
 
@@ -110,7 +111,7 @@ def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, t
     (tmp_path / "mingpt.jsonl").rename(tmp_path / "far.jsonl")
     (tmp_path / "mingpt.jsonl").symlink_to("far.jsonl")
     assert validated(0)["far.1"] == 1 and (tmp_path / "mingpt.jsonl").is_symlink()
-    monkeypatch.setattr(Path, "rename", lambda *_: os.listdir(__file__))  # it cannot be
+    monkeypatch.setattr(Path, "rename", lambda *_: os.listdir(__file__))  # always fails
     validated(0)
     assert "of an earlier run is continued (Not a directory)" in capsys.readouterr().out
     assert len(texts.log(tmp_path)) == 2
