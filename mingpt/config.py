@@ -116,6 +116,11 @@ class Config:
         return {"dtype": dtype, "enabled": dtype is not None}
 
     @property
+    def fp16(self):
+        """Whether gradients are in a format in which small ones are 0 if the loss is not scaled."""
+        return self.precision == "fp16"
+
+    @property
     def adamw(self):
         """Options of torch.optim.AdamW but the learning rate, which changes with the step."""
         return {"betas": (0.9, self.beta2), "fused": self.fused or None}

@@ -76,12 +76,11 @@ axes.legend()
 #    A pass over a text of any size takes hours; nobody wants to lose that much, or to evaluate that
 #    seldom. So everything is counted in steps of the optimizer, and the epoch is gone.
 #
-#    With it goes ``DistributedSampler``, whose order depends on the number of processes. What a step
-#    learns from is now a function of two integers, seed and step: a generator seeded with both
-#    draws the whole *global* batch, and each rank takes its share of it. Three things follow. The
-#    position in the data is one integer, so a checkpoint need not say more. Nothing has to be
-#    skipped when training goes on in the middle. And the number of processes may change between one
-#    run and the next.
+#    With it goes ``DistributedSampler``, whose order depends on the number of processes. What a step learns
+#    from is now a function of two integers, seed and step: a generator seeded with both draws the whole
+#    *global* batch, and each rank takes its share of it. Three things follow. The position in the data is one
+#    integer, so a checkpoint need not say more. Nothing has to be skipped when training goes on in the middle.
+#    And the number of processes may change between one run and the next.
 #
 # The batch size, too, is that of the step: ``--batch_size 12`` means twelve sequences, shared by however many
 # processes there are. One process, two, or two that take their shares one sequence at a time, learn the same,
@@ -96,12 +95,11 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
-#    :confirmed: 3d6ec06911a9
+#    :confirmed: f59ee7d5242e
 #
-#    Matrix products in 16 bits take half of the memory traffic, and on a GPU run on units that are
-#    many times as fast. ``autocast`` chooses for each operation: products in 16 bits, sums and
-#    softmax in 32. Weights, gradients and the optimizer's state stay in 32, and so do the buckets
-#    that DDP sends.
+#    Matrix products in 16 bits take half of the memory traffic, and on a GPU run on units that are many times
+#    as fast. ``autocast`` chooses for each operation: products in 16 bits, sums and softmax in 32. Weights,
+#    gradients and the optimizer's state stay in 32, and so do the buckets that DDP sends.
 #
 #    ``bf16`` has the range of ``fp32`` and needs nothing else. ``fp16`` has not: gradients below
 #    3 · 10\ :sup:`-8` become 0. The scaler multiplies the loss by a large number before
@@ -220,16 +218,18 @@ axes.legend()
 # ``torchrun`` kills them after 30 seconds.)
 
 # %% [markdown]
-# Buckets without copies, fewer kernels
-# -------------------------------------
+# Fewer messages, copies and kernels
+# ----------------------------------
 #
 # .. lesson-diff:: mingpt
 #    :edit: waste-nothing
-#    :confirmed: cd80da2a983e
+#    :confirmed: 91df97086595
 #
-#    DDP sends gradients in buckets. As views of them the gradients are where they are sent from:
-#    one copy and the memory of one set of gradients less. (``zero_grad`` then takes the views away and the
-#    next ``backward`` brings them back.)
+#    DDP sends gradients in buckets, the first of 1 MB so that sending begins early, unless it is told how large
+#    they are. All of this model's go into one of 25: of two processes a second message costs more, 1 to 5 % of a
+#    step, than an early start gains. As views of the bucket the gradients are where they are sent from: one copy
+#    and the memory of one set of gradients less. (``zero_grad`` takes the views away, and the next ``backward``
+#    brings them back.)
 #
 #    ``--compile`` fuses what stands between the matrix products into few kernels, the softmax of the loss as well,
 #    which the model computes for that: with four layers, GPT-2's 50,257 tokens and ``bf16``, a CPU takes twice as long
