@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import random
 import sysconfig
 from contextlib import suppress
 from pathlib import Path
@@ -185,9 +186,11 @@ class StepSampler:
 
     def __iter__(self):
         for step in itertools.count(self.step):
-            generator = np.random.default_rng((self.seed, step))
-            starts = generator.integers(self.places, size=self.batch_size)
-            yield from starts[self.rank :: self.world_size].reshape(self.accumulation, -1)
+            # Python's own: to seed NumPy's takes 0.2 ms more, 1 % of a small model's step.
+            generator = random.Random(self.seed << 64 | step)
+            starts = generator.choices(range(self.places), k=self.batch_size)
+            mine = np.array(starts[self.rank :: self.world_size])
+            yield from mine.reshape(self.accumulation, -1)
 
 
 def validation(train_data, args):
