@@ -226,8 +226,8 @@ axes.legend()
 #    :confirmed: 91df97086595
 #
 #    DDP sends gradients in buckets, the first of 1 MB so that sending begins early, unless it is told how large
-#    they are. All of this model's go into one of 25: of two processes a second message costs more, 1 to 5 % of a
-#    step, than an early start gains. As views of the bucket the gradients are where they are sent from: one copy
+#    they are. All of this model's go into one of 25 MB: with two processes a second message costs 1 to 5 % of a
+#    step more than an early start gains. As views of the bucket the gradients are where they are sent from: one copy
 #    and the memory of one set of gradients less. (``zero_grad`` takes the views away, and the next ``backward``
 #    brings them back.)
 #
