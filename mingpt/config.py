@@ -117,7 +117,7 @@ class Config:
 
     @property
     def fp16(self):
-        """Whether gradients are in a format in which small ones are 0 if the loss is not scaled."""
+        """Whether small gradients would become 0, so that the loss has to be scaled."""
         return self.precision == "fp16"
 
     @property

@@ -96,7 +96,8 @@ class Metrics:
             _append(self.path, line.encode())
         except OSError as error:
             self._say(
-                f"This is not kept, {self.path} cannot be written ({error.strerror}): make room"
+                f"This is not kept, {self.path} cannot be written ({error.strerror}): "
+                "make room, or give permission to write it"
             )
         if self.board:
             try:
@@ -106,7 +107,7 @@ class Metrics:
             except OSError as error:
                 self._say(
                     f"No more for TensorBoard, {self.board.log_dir} cannot be written "
-                    f"({error.strerror}): make room, and it goes on at the next start"
+                    f"({error.strerror}): make room, or pass another --tensorboard next time"
                 )
                 self.board = None  # its thread has ended
 

@@ -62,7 +62,7 @@ def found_by_search(window, words):
     page = window("index.html")
     page.get_by_role("textbox", name="Search").first.fill(words)
     page.keyboard.press("Enter")
-    page.get_by_text(re.compile("[Ff]ound|did not match")).first.wait_for()
+    page.get_by_text(re.compile("Search finished|did not match")).first.wait_for()
     page.wait_for_selector("#search-results ul.search li a", state="attached")
     links = page.eval_on_selector_all(
         "#search-results ul.search li a", "all => all.map(a => a.href)"

@@ -58,13 +58,14 @@ def main():
         for _ in range(TURNS):
             order = random.sample(list(sides), len(sides))
             turns.append({name: seconds(*sides[name], tokens) for name in order})
-        for name in list(sides)[1:] if dist.get_rank() == 0 else ():
-            # The first turns warm up.
-            ratios = sorted(turn[name] / turn["without"] for turn in turns[10:])
+        if dist.get_rank() != 0:
+            continue
+        for name in list(sides)[1:]:
+            ratios = sorted(turn[name] / turn["without"] for turn in turns[10:])  # warm by then
             print(
                 f"{batch} sequences, {name}: with DDP / without: {statistics.median(ratios):.3f} "
                 f"(quartiles {ratios[len(ratios) // 4]:.3f}, {ratios[3 * len(ratios) // 4]:.3f}), "
-                f"torch {torch.__version__}, {dist.get_world_size()} process(es) of "
+                f"torch {torch.__version__}, {dist.get_world_size()} processes of "
                 f"{torch.get_num_threads()} threads"
             )
     dist.barrier()
