@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 LINEAR = 2 * math.sqrt(2 / math.pi)
 CUBIC = LINEAR * 0.044715
+_LINEAR = torch.tensor(LINEAR)  # addcmul takes no number there
 
 
 def gelu(x):
@@ -24,7 +25,7 @@ def gelu(x):
 class _GELU(torch.autograd.Function):
     @staticmethod
     def forward(context, x):
-        z = torch.addcmul(x.new_tensor(LINEAR), x, x, value=CUBIC).mul_(x)
+        z = torch.addcmul(_LINEAR, x, x, value=CUBIC).mul_(x)
         sigmoid = z.sigmoid()
         if context.needs_input_grad[0]:
             slope = z.sub_(x, alpha=2 / 3 * LINEAR)  # times 3 it is x dz/dx

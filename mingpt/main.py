@@ -21,6 +21,7 @@ import utils
 from mingpt import checkpoints, data, memory, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
+from mingpt.linear import Linear
 from mingpt.model import GPT, GPTConfig
 
 
@@ -57,7 +58,10 @@ def ready(args):
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
-    torch.backends.mkldnn.enabled = args.onednn
+    if args.products != "auto":
+        Linear.onednn = args.products == "onednn"
+    if Linear.onednn and not torch.backends.mkldnn.is_available():
+        raise utils.Mistake("this torch has no oneDNN: leave --products to torch")
     if args.keep_memory and gpu is None:
         memory.keep_freed()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

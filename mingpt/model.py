@@ -68,8 +68,8 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x, past=None):
         query, key, value = (
-            part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)  # batch, head, time, size
-            for part in self.c_attn(x).chunk(3, dim=-1)
+            part.transpose(1, 2)  # batch, head, time, size
+            for part in self.c_attn(x).unflatten(-1, (3, self.n_head, -1)).unbind(2)
         )
         if past is not None:
             if past:

@@ -82,8 +82,13 @@ def watch(page, host, trouble):
         if response.status >= 400:
             trouble.append(f"{page.url}: {response.status} for {response.url}")
 
+    def failed(request):
+        # Aborted are those of a page that was left (by a search, say) before all of it had come.
+        if request.failure != "net::ERR_ABORTED":
+            trouble.append(f"failed: {request.url}: {request.failure}")
+
     page.on("request", asked)
     page.on("response", answered)
-    page.on("requestfailed", lambda request: trouble.append(f"failed: {request.url}"))
+    page.on("requestfailed", failed)
     page.on("console", said)
     page.on("pageerror", lambda error: trouble.append(f"{page.url}: {error}"))

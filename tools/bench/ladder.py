@@ -12,7 +12,6 @@ have their sizes, and nothing has to be downloaded.
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -26,12 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from mingpt.config import PRESETS  # noqa: E402
+from tools.bench.trainers import hardware  # noqa: E402
 
 CPU = {
     "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
     "AdamW not fused": (1, 1, "--precision fp32 --no_compile --no_fused"),
     "memory given back": (1, 1, "--precision fp32 --no_compile --no_keep_memory"),
-    "products by MKL": (1, 1, "--precision fp32 --no_compile --no_onednn"),
+    "products by MKL": (1, 1, "--precision fp32 --no_compile --products torch"),
     "two threads": (1, 2, "--precision fp32 --no_compile"),
     "two threads, compiled": (1, 2, "--precision fp32 --compile"),
     "two processes": (2, 1, "--precision fp32 --no_compile"),
@@ -93,9 +93,10 @@ def main():
             for name, rung in rungs.items():
                 found[name].append(measure(args.preset, args.steps, rung, words))
                 print(f"{name}: {found[name][-1][0]:,.0f} tokens/s", file=sys.stderr)
-    where = torch.cuda.get_device_name() if gpu else f"{os.cpu_count()} CPU cores"
-    print(f"{' '.join([args.preset, *others])}: {where}, torch {torch.__version__}, "
-          f"Python {platform.python_version()}, medians of {args.rounds}")  # fmt: skip
+    facts = hardware()
+    where = facts["gpu"] or f"{facts['cores']} cores, {facts['cpu']}"
+    print(f"{' '.join([args.preset, *others])}: {where}, torch {facts['torch']}, "
+          f"Python {facts['python']}, medians of {args.rounds}")  # fmt: skip
     base = found[next(iter(rungs))]
     for name, runs in found.items():
         speed, mfu = (statistics.median(column) for column in zip(*runs, strict=True))

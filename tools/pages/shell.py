@@ -185,10 +185,13 @@ def _environment(temporary):
 
 def _kill(mark):
     """SIGKILL for all that the line has started, whatever session it has moved to."""
+    quiet = 0
     for _ in range(10):  # again, for what they started while we looked
         found = [process for process in psutil.process_iter() if _is_marked(process, mark)]
-        if not found:
+        quiet = 0 if found else quiet + 1
+        if quiet == 2:  # once is not enough: amid its exec, a process has no environment
             break
+        time.sleep(0.02 * quiet)
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
