@@ -252,7 +252,7 @@ axes.legend()
 #    cat tools/bench/results/ladder.txt
 #
 # A small model on a CPU gains most by what no line of the trainer shows. PyTorch has MKL compute products in
-# fp32, and of a processor that is not Intel's, as above, MKL makes half: then ``mingpt/linear.py`` asks oneDNN,
+# fp32, and MKL uses AVX-512 on Intel's processors only: on others, as above, ``mingpt/linear.py`` asks oneDNN,
 # which PyTorch has as well (compiled, it is MKL again). What a step frees, malloc gives back to the system, to
 # fetch it page by page for the next: ``mingpt/memory.py`` has it keep that. (By turns, step by step, this saves
 # 6 to 12 %, a fused AdamW 5 to 8 %.) A second process costs an all-reduce of 3 MB a step: the more sequences it
