@@ -58,7 +58,7 @@ class Config:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """Whose products on a CPU, in fp32. auto: oneDNN's in place of MKL's, unless it is Intel's."""
+    """Who multiplies on a CPU, in fp32. auto: oneDNN in place of MKL, on all but Intel's."""
     keep_memory: bool = True
     """On a CPU: what a step frees is kept for the next one, up to 1 GB."""
     fused: bool = True

@@ -6,7 +6,7 @@ from torch.autograd.function import once_differentiable
 
 
 def mkl_is_slow():
-    """Whether PyTorch has MKL compute products in fp32, and a processor that is not Intel's."""
+    """Whether products in fp32 are MKL's, and the processor is not Intel's."""
     known = getattr(torch.cpu, "get_capabilities", dict)  # torch 2.8 cannot tell
     return torch.backends.mkl.is_available() and "Intel" not in known().get("cpu_name", "Intel")
 
@@ -15,10 +15,10 @@ class Linear(nn.Linear):
     """nn.Linear. On a CPU, in fp32, its products are oneDNN's, in forward and backward, where
     `Linear.onednn` says so: by default where MKL is slow.
 
-    MKL keeps AVX-512 for Intel's. For 768 rows, 128 inputs and 512 outputs it gets 94 GFLOP/s out
-    of a core of AMD's whose AVX-512 has its full width, oneDNN 224; of half the width (Zen 4), 100
-    and 108. Out of Intel's both get 110, and MKL needs no transposed copies in backward.
-    Whatever runs under autocast or is compiled goes where nn.Linear sends it.
+    PyTorch's MKL uses AVX-512 on Intel's only. For 768 rows, 128 inputs and 512 outputs it gets 94
+    GFLOP/s out of a core of AMD's whose AVX-512 has its full width, oneDNN 224; of half the width
+    (Zen 4), 100 and 108. Out of Intel's both get 110, and MKL needs no transposed copies in
+    backward. Whatever runs under autocast or is compiled goes where nn.Linear sends it.
     """
 
     onednn = torch.backends.mkldnn.is_available() and mkl_is_slow()

@@ -61,7 +61,7 @@ def ready(args):
     if args.products != "auto":
         Linear.onednn = args.products == "onednn"
     if Linear.onednn and not torch.backends.mkldnn.is_available():
-        raise utils.Mistake("this torch has no oneDNN: leave --products to torch")
+        raise utils.Mistake("this torch has no oneDNN: pass --products torch, or auto")
     if args.keep_memory and gpu is None:
         memory.keep_freed()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

@@ -64,6 +64,12 @@ def test_mkl_is_slow_on_processors_that_are_not_intels(name, mkl, slow, monkeypa
     assert mkl_is_slow() is slow
 
 
+def test_mkl_is_not_called_slow_where_torch_cannot_tell_the_processor(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert not mkl_is_slow()
+
+
 @pytest.mark.parametrize("products, used", [("torch", False), ("onednn", True), ("auto", None)])
 def test_the_command_line_decides(products, used, monkeypatch, config):
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
