@@ -5,7 +5,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 
-def mkl_is_slow():
+def mkl_may_be_slow():
     """Whether products in fp32 are MKL's, and the processor is not Intel's."""
     known = getattr(torch.cpu, "get_capabilities", dict)  # torch 2.8 cannot tell
     return torch.backends.mkl.is_available() and "Intel" not in known().get("cpu_name", "Intel")
@@ -13,16 +13,17 @@ def mkl_is_slow():
 
 class Linear(nn.Linear):
     """nn.Linear. On a CPU, in fp32, its products are oneDNN's, in forward and backward, where
-    `Linear.onednn` says so: by default where MKL is slow.
+    `Linear.onednn` says so: by default where MKL may be slow.
 
     PyTorch's MKL uses AVX-512 on Intel's only. For 768 rows, 128 inputs and 512 outputs it gets 94
     GFLOP/s out of a core of AMD's whose AVX-512 has its full width, oneDNN 224; of half the width
-    (Zen 4), 100 and 108; out of Intel's both get 110. But MKL needs no transposed copies in
-    backward: on Zen 4 a whole run with it is 2 to 3 % shorter. Whatever runs under autocast or is
+    (Zen 4), 100 and 108; out of Intel's both get 110. But a call of oneDNN's takes 13 to 15 µs
+    more, and backward needs transposed copies: on Zen 4 a whole run by MKL is 2 to 3 % shorter.
+    Which of AMD's it is, a virtual machine need not say. Whatever runs under autocast or is
     compiled goes where nn.Linear sends it.
     """
 
-    onednn = torch.backends.mkldnn.is_available() and mkl_is_slow()
+    onednn = torch.backends.mkldnn.is_available() and mkl_may_be_slow()
 
     def forward(self, x):
         if (
