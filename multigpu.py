@@ -1,4 +1,4 @@
-"""Train on all GPUs of one machine: one process for each, kept in step by DDP.
+"""Train on all GPUs of one machine: one process per GPU.
 
     python multigpu.py 50 10
 """
@@ -8,7 +8,6 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -17,17 +16,14 @@ from torch.utils.data import DataLoader, DistributedSampler
 import utils
 
 
-def ddp_setup(rank, world_size):
-    """Join the process group: one process for each device."""
-    device_id = utils.set_device(rank)
-    store = dist.TCPStore("localhost", int(os.environ["MASTER_PORT"]))
-    dist.init_process_group(
-        store=store, rank=rank, world_size=world_size, device_id=device_id)
+def ddp_setup():
+    """Join the process group: one process per device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(device_id=device_id)
 
 
 class Trainer:
     def __init__(self, model, train_data, optimizer, save_every, path):
-        self.rank = dist.get_rank()
         self.device = utils.device()
         self.model = DDP(model.to(self.device))
         self.train_data = train_data
@@ -44,7 +40,7 @@ class Trainer:
 
     def _run_epoch(self, epoch):
         start = time.perf_counter()
-        self.train_data.sampler.set_epoch(epoch)
+        self.train_data.sampler.set_epoch(epoch)  # a new order
         totals = torch.zeros(2, device=self.device)  # summed loss, count
         for source, targets in self.train_data:
             source, targets = source.to(self.device), targets.to(self.device)
@@ -52,13 +48,13 @@ class Trainer:
             # Summed on the device: .item() would wait for it at every step.
             totals[0] += loss * len(source)
             totals[1] += len(source)
-        dist.all_reduce(totals)  # by every rank, or the others wait for it
-        if self.rank != 0:
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
             return
         utils.report(epoch, totals, start)
 
     def _save_checkpoint(self, epoch):
-        if self.rank != 0:
+        if dist.get_rank() != 0:
             return
         checkpoint = {
             "model": self.model.module.state_dict(),
@@ -95,20 +91,18 @@ def main(args):
     trainer.train(args.total_epochs)
 
 
-def worker(rank, world_size, args):
-    ddp_setup(rank, world_size)
-    try:
-        main(args)
-        dist.barrier()  # until all is saved; a rank that crashed never comes
-    finally:
-        utils.unwind()  # lets go of DDP before its group
-        dist.destroy_process_group()
+def worker(rank, world_size, args):  # mp.spawn passes the rank first
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+    os.environ["WORLD_SIZE"] = str(world_size)
+    ddp_setup()
+    main(args)
+    dist.barrier()  # wait for rank 0's save
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     args = utils.parse_args(__doc__)
-    world_size = utils.num_processes(args)
-    utils.set_aside(args.checkpoint_path)
-    store = dist.TCPStore("localhost", 0, is_master=True)  # 0: any free port
-    os.environ["MASTER_PORT"] = str(store.port)
-    mp.spawn(worker, args=(world_size, args), nprocs=world_size)  # + the rank
+    world_size = utils.num_processes()
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = str(utils.free_port())
+    mp.spawn(worker, args=(world_size, args), nprocs=world_size)

@@ -1,4 +1,6 @@
-r"""Survive the death of a worker: torchrun restarts all, the script resumes.
+r"""Train with processes that torchrun starts, and starts again if one dies.
+
+A restart resumes from the newest checkpoint.
 
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
@@ -10,7 +12,6 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -20,14 +21,13 @@ import utils
 
 
 def ddp_setup():
-    """Join the process group: one process for each device."""
+    """Join the process group: one process per device."""
     device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(device_id=device_id)
 
 
 class Trainer:
     def __init__(self, model, train_data, optimizer, save_every, path):
-        self.rank = dist.get_rank()
         self.device = utils.device()
         self.model = DDP(model.to(self.device))
         self.train_data = train_data
@@ -45,7 +45,7 @@ class Trainer:
 
     def _run_epoch(self, epoch):
         start = time.perf_counter()
-        self.train_data.sampler.set_epoch(epoch)
+        self.train_data.sampler.set_epoch(epoch)  # a new order
         totals = torch.zeros(2, device=self.device)  # summed loss, count
         for source, targets in self.train_data:
             source, targets = source.to(self.device), targets.to(self.device)
@@ -53,13 +53,13 @@ class Trainer:
             # Summed on the device: .item() would wait for it at every step.
             totals[0] += loss * len(source)
             totals[1] += len(source)
-        dist.all_reduce(totals)  # by every rank, or the others wait for it
-        if self.rank != 0:
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
             return
         utils.report(epoch, totals, start)
 
     def _save_checkpoint(self, epoch):
-        if self.rank != 0:
+        if dist.get_rank() != 0:
             return
         checkpoint = {
             "model": self.model.module.state_dict(),
@@ -69,15 +69,14 @@ class Trainer:
         utils.save_checkpoint(checkpoint, self.path)
 
     def _load_checkpoint(self):
-        model = self.model.module
-        checkpoint = utils.read_checkpoint(self.path, model, self.optimizer)
+        checkpoint = utils.read_checkpoint(self.path)
         self.epochs_run = checkpoint["epochs_run"]
         if self.epochs_run > 0:
-            model.load_state_dict(checkpoint["model"])
+            self.model.module.load_state_dict(checkpoint["model"])
             self.optimizer.load_state_dict(checkpoint["optimizer"])
 
     def train(self, total_epochs):
-        if self.rank == 0:
+        if dist.get_rank() == 0:
             utils.report_resume(self.epochs_run, total_epochs, self.path)
         for epoch in range(self.epochs_run, total_epochs):
             self._run_epoch(epoch)
@@ -109,14 +108,11 @@ def main(args):
 @record
 def worker(args):
     ddp_setup()
-    try:
-        main(args)
-        dist.barrier()  # until all is saved; a rank that crashed never comes
-    finally:
-        utils.unwind()  # lets go of DDP before its group
-        dist.destroy_process_group()
+    main(args)
+    dist.barrier()  # wait for rank 0's save
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    args = utils.parse_args(__doc__)
+    args = utils.parse_args(__doc__, resume=True)
     worker(args)

@@ -30,7 +30,7 @@ class Trainer:
 
     def _run_epoch(self, epoch):
         start = time.perf_counter()
-        self.train_data.sampler.generator.manual_seed(epoch)
+        self.train_data.sampler.generator.manual_seed(epoch)  # a new order
         totals = torch.zeros(2, device=self.device)  # summed loss, count
         for source, targets in self.train_data:
             source, targets = source.to(self.device), targets.to(self.device)
@@ -78,5 +78,4 @@ def main(args):
 
 if __name__ == "__main__":
     args = utils.parse_args(__doc__)
-    utils.set_aside(args.checkpoint_path)
     main(args)

@@ -1,14 +1,15 @@
 """Checkpoints of a GPT: written while training goes on, read back with care."""
 
 import os
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import torch
+import torch.distributed as dist
 
+import guard
 import utils
-from utils import AWAY, Mistake
+from guard import AWAY, UserError
 
 
 class File:
@@ -21,14 +22,13 @@ class File:
         self.path, self.args = args.checkpoint_path, args
         self.about = {"model_config": asdict(shape), "text": dataset.about}
         self._thread = ThreadPoolExecutor(1)
-        # After an exception, too, the save under way is completed.
-        weakref.finalize(self, self._thread.shutdown)
+        guard.before_exit.append(self._thread.shutdown)  # completes the save under way
         self._last = None
 
     def save(self, checkpoint):
         """Copy `checkpoint` to host memory, and write it while training goes on.
 
-        Waits until the one before it is on the disk: two are never written at once. Raises Mistake
+        Waits until the one before it is on the disk: two are never written at once. Raises UserError
         if the file system refused that one.
         """
         self.wait()
@@ -36,7 +36,7 @@ class File:
         self._last = self._thread.submit(utils.save_checkpoint, checkpoint, self.path)
 
     def wait(self):
-        """Return when all is on the disk. Raises Mistake if the file system refused it."""
+        """Return when all is on the disk. Raises UserError if the file system refused it."""
         if self._last:
             self._last.result()
 
@@ -44,7 +44,7 @@ class File:
         """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
 
         Only the first process of a node reads the weights, the others will get them from it: to
-        them it is as if there were no file. All raise Mistake for one of another model or another
+        them it is as if there were no file. All raise UserError for one of another model or another
         text: it would be overwritten.
         """
         if not os.path.lexists(self.path):
@@ -56,14 +56,14 @@ class File:
         )
         for name in ("kind", "vocabulary"):
             if old_text.get(name) != text.get(name):
-                raise Mistake(
+                raise UserError(
                     f"{self.path} has a vocabulary of {old_shape['vocab_size']} tokens "
                     f"({old_text['kind']}), but that of this text is another, of "
                     f"{shape['vocab_size']} ({text['kind']}): {AWAY}"
                 )
         _check_shape(self.path, old_shape, shape)
         if old_text["key"] != text["key"]:
-            raise Mistake(f"{self.path} was trained on another text: give that as --data, {AWAY}")
+            raise UserError(f"{self.path} was trained on another text: give that as --data, {AWAY}")
         return self._with_options(checkpoint) if first else {"steps_run": 0}
 
     def _with_options(self, checkpoint):
@@ -79,7 +79,7 @@ class File:
 
 
 def check(path, shape, tokenizer):
-    """Raise Mistake if the file at `path`, if there is one, is not of this `shape` and `tokenizer`.
+    """Raise UserError if the file at `path`, if there is one, is not of this `shape` and `tokenizer`.
 
     A glance, before any process waits for another: no weights are read. The size of the vocabulary
     does not count, which is known with the text only.
@@ -89,7 +89,7 @@ def check(path, shape, tokenizer):
         old, kind = checkpoint["model_config"], checkpoint["text"].get("kind")
         _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
         if kind != tokenizer:
-            raise Mistake(
+            raise UserError(
                 f"{path} has tokenizer {kind}, but {tokenizer} was asked for: ask for {kind}, "
                 f"{AWAY}"
             )
@@ -98,7 +98,7 @@ def check(path, shape, tokenizer):
 def _check_shape(path, old, new):
     for name, value in new.items():
         if old.get(name) != value and name != "dropout":
-            raise Mistake(
+            raise UserError(
                 f"{path} has {name} {old.get(name)}, but {value} was asked for: ask for "
                 f"{old.get(name)}, {AWAY}"
             )
@@ -126,8 +126,9 @@ def rng_state(device):
     return states
 
 
-def set_rng_state(states, rank, device):
+def set_rng_state(states, device):
     """Restore what `rng_state` gave on this rank. A rank that was not there then keeps its own."""
+    rank = dist.get_rank()
     if rank < len(states):
         torch.set_rng_state(states[rank]["cpu"])
         if device.type in states[rank] and device.type != "cpu":
@@ -138,13 +139,13 @@ NAMES = {"steps_run", "model_config", "text"}
 
 
 def load(path, **options):
-    """A checkpoint of `mingpt`, in host memory. Raises Mistake for any other file.
+    """A checkpoint of `mingpt`, in host memory. Raises UserError for any other file.
 
     `options` are those of torch.load.
     """
     if not os.path.lexists(path):
-        raise Mistake(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
+        raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
     checkpoint = utils.read(path, **options)
     if not (isinstance(checkpoint, dict) and NAMES.issubset(checkpoint)):
-        raise Mistake(f"{path} is not a checkpoint of mingpt: {AWAY}")
+        raise UserError(f"{path} is not a checkpoint of mingpt: {AWAY}")
     return checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from utils import Mistake
+from guard import UserError
 
 RULES = ("───", "---")  # tyro frames what it says, in ASCII where the terminal cannot do better
 
@@ -17,7 +17,7 @@ RULES = ("───", "---")  # tyro frames what it says, in ASCII where the ter
 def parse(kind, args, default, about):
     """The options `args` of the dataclass `kind`, those of `default` where they are not given.
 
-    `--help` prints `about` and a line for each field, and ends the program. Raises Mistake.
+    `--help` prints `about` and a line for each field, and ends the program. Raises UserError.
     """
     first = os.environ.get("RANK", "0") == "0"  # one of the processes is enough to tell
     out, errors = sys.stdout if first else io.StringIO(), io.StringIO()
@@ -30,7 +30,7 @@ def parse(kind, args, default, about):
     except SystemExit as ended:
         if not ended.code:
             raise
-    raise Mistake(f"{_sentence(errors.getvalue()) or 'wrong options'} (--help shows what there is)")
+    raise UserError(f"{_sentence(errors.getvalue()) or 'wrong options'} (--help shows what there is)")
 
 
 def _sentence(box):

@@ -5,13 +5,13 @@ from typing import Literal
 
 import torch
 
+from guard import UserError
 from mingpt.model import GPT, MODELS, GPTConfig
-from utils import Mistake
 
 
 @dataclass(frozen=True)
 class Config:
-    """A training run. Raises Mistake for what cannot work, with the nearest value that does."""
+    """A training run. Raises UserError for what cannot work, with the nearest value that does."""
 
     data: str = ""
     """Text to learn from, in UTF-8: a file or a URL. Default: source of the standard library."""
@@ -85,28 +85,28 @@ class Config:
         at_least = {"save_every": 2, "val_tokens": 0, "warmup_steps": 0, "seed": 0}
         for name, kind in self.__annotations__.items():
             if kind is int and getattr(self, name) < at_least.get(name, 1):
-                raise Mistake(
+                raise UserError(
                     f"{name} is {getattr(self, name)}, but must be at least {at_least.get(name, 1)}"
                 )
         for name in ("learning_rate", "grad_clip"):
             if not getattr(self, name) > 0:
-                raise Mistake(f"{name} is {getattr(self, name)}, but must be above 0")
+                raise UserError(f"{name} is {getattr(self, name)}, but must be above 0")
         if not self.weight_decay >= 0:
-            raise Mistake(f"weight_decay is {self.weight_decay}, but must be at least 0")
+            raise UserError(f"weight_decay is {self.weight_decay}, but must be at least 0")
         for name in ("learning_rate", "weight_decay"):
             if getattr(self, name) == float("inf"):
-                raise Mistake(f"{name} is inf, but must be finite")
+                raise UserError(f"{name} is inf, but must be finite")
         # A process has 8 bits to end with; torch has 64 for a seed, to which the rank is added.
         for name, most in (("stopped_status", 255), ("seed", 2**62)):
             if getattr(self, name) > most:
-                raise Mistake(f"{name} is {getattr(self, name)}, but must be at most {most}")
+                raise UserError(f"{name} is {getattr(self, name)}, but must be at most {most}")
         if not 0 <= self.min_learning_rate <= self.learning_rate:
-            raise Mistake(
+            raise UserError(
                 f"min_learning_rate is {self.min_learning_rate}, but must be from 0 to "
                 f"learning_rate, {self.learning_rate}"
             )
         if not 0 <= self.beta2 < 1:
-            raise Mistake(f"beta2 is {self.beta2}, but must be in [0, 1)")
+            raise UserError(f"beta2 is {self.beta2}, but must be in [0, 1)")
         self.shape(vocab_size=1)
 
     @property
@@ -133,7 +133,7 @@ class Config:
         try:
             return GPTConfig.preset(self.model, vocab_size=vocab_size, **given)
         except ValueError as error:
-            raise Mistake(str(error)) from None
+            raise UserError(str(error)) from None
 
     def build(self, vocab_size):
         """The model, with fresh weights or those of `init_from`."""
@@ -149,7 +149,7 @@ class Config:
         share, rest = divmod(self.batch_size, world_size)
         if rest or not share:
             nearest = max(1, round(self.batch_size / world_size)) * world_size
-            raise Mistake(
+            raise UserError(
                 f"batch_size is {self.batch_size}, but must be a multiple of the number of "
                 f"processes, {world_size}: the nearest is {nearest}"
             )

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset
 
+from guard import UserError
 from mingpt import tokens
 from mingpt.once import run_on_main
-from utils import Mistake, write
+from utils import write
 
 PADDING = -100  # a target that does not count: cross_entropy ignores it
 
@@ -25,14 +26,14 @@ def load(args):
     """The training text as `Windows`, with the validation text as its `val`.
 
     It is tokenised by one process of each node, unless its cache has it, and memory-mapped. Raises
-    Mistake on every rank, also if the nodes have different texts.
+    UserError on every rank, also if the nodes have different texts.
     """
     path = run_on_main(prepare, args.data, args.tokenizer, args.cache)
     keys = [None] * dist.get_world_size()
     dist.all_gather_object(keys, path.name)
     if set(keys) != {path.name}:
         other = next(rank for rank, key in enumerate(keys) if key != keys[0])
-        raise Mistake(
+        raise UserError(
             f"rank {other} has another text than rank 0: give all nodes the same file as --data"
             + " (the standard libraries of two versions of Python differ)" * (not args.data)
         )
@@ -40,7 +41,7 @@ def load(args):
         text = torch.load(path, mmap=True, weights_only=True)
         numbers = text["tokens"].numpy()
     except Exception:  # torch.load fails in a dozen ways that have no base class in common
-        raise Mistake(f"{path} is damaged: delete it, and it is made anew") from None
+        raise UserError(f"{path} is damaged: delete it, and it is made anew") from None
     # The text is split, not its windows: those overlap, and would tell what they are asked.
     cut = _cut(len(numbers), args.block_size)
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
@@ -49,7 +50,7 @@ def load(args):
 
 
 def check(args):
-    """Raise Mistake for a text that is too short, if it is a local file: before any process waits.
+    """Raise UserError for a text that is too short, if it is a local file: before any process waits.
 
     A longer file is only asked for its size, or each process would read it: 8 bytes for each token
     wanted are enough characters, and of byte pairs almost always. `load` looks again.
@@ -60,12 +61,12 @@ def check(args):
 
 
 def _cut(count, block_size):
-    """Where validation begins in a text of `count` tokens: its last tenth. Raises Mistake."""
+    """Where validation begins in a text of `count` tokens: its last tenth. Raises UserError."""
     cut = count - count // 10
     if count < 20:
-        raise Mistake(f"the text has {count} tokens, but must have 20: a tenth validates")
+        raise UserError(f"the text has {count} tokens, but must have 20: a tenth validates")
     if cut <= block_size:
-        raise Mistake(
+        raise UserError(
             f"the text has {count} tokens, and nine tenths of them, {cut}, are to train on, "
             f"but block_size is {block_size}: give a longer text, or ask for at most {cut - 1}"
         )
@@ -76,7 +77,7 @@ def prepare(source, tokenizer, cache):
     """Read `source`, tokenise it and return the path of the result, a file named by its content.
 
     The text is read whole: once, that takes many times its size in memory. While a URL gives
-    nothing, what it gave last time will do. Raises Mistake.
+    nothing, what it gave last time will do. Raises UserError.
     """
     last = Path(cache, f"{_key(tokenizer, source)}.last") if "://" in source else None
     try:
@@ -94,7 +95,7 @@ def prepare(source, tokenizer, cache):
             path.parent.mkdir(parents=True, exist_ok=True)
             write({"tokens": numbers, "tokenizer": kind.about}, path)
         except OSError as error:
-            raise Mistake(
+            raise UserError(
                 f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, "
                 "or pass another --cache"
             ) from None
@@ -115,12 +116,12 @@ def _known(last):
         return path if path.is_file() else None
 
 
-class OutOfReach(Mistake):
+class OutOfReach(UserError):
     """The text cannot be read now."""
 
 
 def read(source):
-    """The text at a path or URL; by default, the standard library's own. Raises Mistake."""
+    """The text at a path or URL; by default, the standard library's own. Raises UserError."""
     if not source:
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
@@ -134,7 +135,7 @@ def read(source):
     except Exception as error:  # each protocol of fsspec has exceptions of its own
         reason = _reason(error, source)
         raise OutOfReach(f"cannot read --data {source}: {reason}") from None
-    raise Mistake(f"cannot read --data {source}: {reason}")
+    raise UserError(f"cannot read --data {source}: {reason}")
 
 
 def _reason(error, source):

@@ -17,7 +17,9 @@ from importlib.util import find_spec
 
 import torch
 
+import guard
 import utils
+from guard import UserError
 from mingpt import checkpoints, data, memory, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
@@ -26,20 +28,22 @@ from mingpt.model import GPT, GPTConfig
 
 
 def main():
-    utils.show_mistakes()
+    guard.install_excepthook()
     args = sys.argv[1:]
     name = args.pop(0) if args and not args[0].startswith("-") else "laptop"
     if name not in PRESETS:
         nearest = get_close_matches(name, PRESETS, 1, 0)[0]
-        raise utils.Mistake(f"no preset {name}, but {', '.join(PRESETS)}: the nearest is {nearest}")
+        raise UserError(f"no preset {name}, but {', '.join(PRESETS)}: the nearest is {nearest}")
     about = f"{trainer.__doc__}\nA preset may be named first: {', '.join(PRESETS)}."
     args = parse(Config, args, PRESETS[name], about)
-    utils.check_start(trainer.__doc__, args.checkpoint_path)
+    guard.check_launcher(trainer.__doc__, utils.num_gpus())
+    guard.check_path(args.checkpoint_path)
+    utils.say_if_no_gpu()
     trainer.worker(ready(args))
 
 
 def ready(args):
-    """`args` with what this machine decides. Raises Mistake for what it cannot do."""
+    """`args` with what this machine decides. Raises UserError for what it cannot do."""
     args.accumulation(int(os.environ["WORLD_SIZE"]))
     packages = {
         "tensorboard": args.tensorboard,
@@ -48,9 +52,9 @@ def ready(args):
     }
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
-            raise utils.Mistake(f"this needs the package {package}: pip install {package}")
+            raise UserError(f"this needs the package {package}: pip install {package}")
     if args.tensorboard and os.path.isfile(args.tensorboard):
-        raise utils.Mistake(f"--tensorboard {args.tensorboard} is a file, but must be a folder")
+        raise UserError(f"--tensorboard {args.tensorboard} is a file, but must be a folder")
     _check_files(args)
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
     if args.precision == "auto":
@@ -61,12 +65,12 @@ def ready(args):
     if args.products != "auto":
         Linear.onednn = args.products == "onednn"
     if Linear.onednn and not torch.backends.mkldnn.is_available():
-        raise utils.Mistake("this torch has no oneDNN: pass --products torch, or auto")
+        raise UserError("this torch has no oneDNN: pass --products torch, or auto")
     if args.keep_memory and gpu is None:
         memory.keep_freed()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
-        raise utils.Mistake(
+        raise UserError(
             f"to compile for the CPU needs a C++ compiler, and there is no {compiler}: install one "
             "(apt install g++), or pass --no_compile"
         )
@@ -81,7 +85,7 @@ def _check_files(args):
             try:
                 open(path, "rb").close()
             except OSError as error:
-                raise utils.Mistake(f"cannot read --{option} {path}: {error.strerror}") from None
+                raise UserError(f"cannot read --{option} {path}: {error.strerror}") from None
     data.check(args)
     shape = args.shape(GPTConfig.vocab_size)
     checkpoints.check(args.checkpoint_path, shape, args.tokenizer)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
+import guard
 import utils
+from guard import UserError
 from mingpt import checkpoints, tokens
 from mingpt.cli import parse
 from mingpt.model import GPT, GPTConfig
@@ -35,15 +37,15 @@ class Options:
         for name in ("count", "top_k"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise utils.Mistake(f"{name} is {value}, but must be at least 1")
+                raise UserError(f"{name} is {value}, but must be at least 1")
         if not self.temperature >= 0:
-            raise utils.Mistake(f"temperature is {self.temperature}, but must be at least 0")
+            raise UserError(f"temperature is {self.temperature}, but must be at least 0")
         if self.prompt == "":
-            raise utils.Mistake("prompt is empty, but must have a character, or be left out")
+            raise UserError("prompt is empty, but must have a character, or be left out")
 
 
 def main():
-    utils.show_mistakes()
+    guard.install_excepthook()
     options = parse(Options, sys.argv[1:], Options(), __doc__)
     checkpoint = checkpoints.load(options.checkpoint_path)
     kind = tokens.restore(checkpoint["text"])

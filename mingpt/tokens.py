@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from utils import Mistake
+from guard import UserError
 
 
 def build(kind, text):
-    """The tokenizer of this kind for `text`. Raises Mistake."""
+    """The tokenizer of this kind for `text`. Raises UserError."""
     return BytePairs() if kind == "gpt2" else Characters("".join(sorted(set(text))))
 
 
 def restore(about):
-    """The tokenizer that `about`, its entry in a checkpoint, describes. Raises Mistake."""
+    """The tokenizer that `about`, its entry in a checkpoint, describes. Raises UserError."""
     return BytePairs() if about["kind"] == "gpt2" else Characters(about["vocabulary"])
 
 
@@ -30,10 +30,10 @@ class Characters:
         return len(self.vocabulary)
 
     def encode(self, text):
-        """An array of tokens. Raises Mistake for a character that is not in the vocabulary."""
+        """An array of tokens. Raises UserError for a character that is not in the vocabulary."""
         unknown = sorted(set(text) - set(self.vocabulary))
         if unknown:
-            raise Mistake(
+            raise UserError(
                 f"{unknown[0]!r} is not among the {len(self)} characters the model was trained on"
             )
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -52,11 +52,11 @@ class BytePairs:
         try:
             import tiktoken
         except ImportError:
-            raise Mistake("this needs the package tiktoken: pip install tiktoken") from None
+            raise UserError("this needs the package tiktoken: pip install tiktoken") from None
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
         except Exception as error:  # whatever its way to the network says
-            raise Mistake(
+            raise UserError(
                 f"tiktoken cannot get GPT-2's vocabulary ({type(error).__name__}): connect once, "
                 "or set TIKTOKEN_CACHE_DIR to a folder that has it"
             ) from None

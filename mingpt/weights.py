@@ -5,7 +5,7 @@ import re
 import torch
 from safetensors import SafetensorError, safe_open
 
-from utils import Mistake
+from guard import UserError
 
 _TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")  # published as [in, out]
 _NO_WEIGHT = re.compile(r"\.attn\.(masked_)?bias$|^lm_head")  # the causal mask; wte once more
@@ -14,7 +14,7 @@ _NO_WEIGHT = re.compile(r"\.attn\.(masked_)?bias$|^lm_head")  # the causal mask;
 def load(model, path):
     """Copy the weights of the safetensors file at `path` into `model`, a GPT.
 
-    Of the positions as many as the model has, so that a shorter block_size will do. Raises Mistake
+    Of the positions as many as the model has, so that a shorter block_size will do. Raises UserError
     for a file that is none, or of another shape.
     """
     check(model, path)
@@ -27,7 +27,7 @@ def load(model, path):
 
 
 def check(model, path, unknown=()):
-    """Raise Mistake unless the safetensors file at `path` has the weights of `model`, a GPT.
+    """Raise UserError unless the safetensors file at `path` has the weights of `model`, a GPT.
 
     Only shapes are read, so `model` may have no weights, on the device meta. Those of the names in
     `unknown` do not count.
@@ -37,20 +37,20 @@ def check(model, path, unknown=()):
             shapes = {name: file.get_slice(has).get_shape() for name, has in _names(file).items()}
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise Mistake(f"cannot read --init_from {path}: {reason}") from None
+        raise UserError(f"cannot read --init_from {path}: {reason}") from None
     for name, weight in model.transformer.state_dict().items():
         wanted, shape = list(weight.shape), shapes.get(name)
         if shape and _TRANSPOSED.search(name):
             shape = shape[::-1]
         if shape and name == "wpe.weight" and shape[1:] == wanted[1:]:
             if shape[0] < wanted[0]:
-                raise Mistake(
+                raise UserError(
                     f"block_size is {wanted[0]}, but must be at most {shape[0]}, that of {path}"
                 )
             continue
         if shape != wanted and name not in unknown:
             has = f"one of {_size(shape)}" if shape else "no such"
-            raise Mistake(
+            raise UserError(
                 f"the model has {name} of {_size(wanted)}, but {path} has {has}: "
                 "ask for its --model and --tokenizer, as in --model gpt2 --tokenizer gpt2"
             )

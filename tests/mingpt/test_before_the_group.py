@@ -9,11 +9,11 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from guard import UserError
 from mingpt import main as command_line
 from mingpt.model import GPT
 from tests.mingpt.conftest import options
 from tests.processes import ROOT
-from utils import Mistake
 
 
 def file(path, content):
@@ -53,7 +53,7 @@ def known(args, message):
     assert not torch.distributed.is_initialized()
     if message is None:
         return command_line.ready(args)
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         command_line.ready(args)
 
 

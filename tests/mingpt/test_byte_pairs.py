@@ -12,11 +12,11 @@ pytest.importorskip("tiktoken", reason="no tiktoken: --tokenizer gpt2 needs it")
 
 import tiktoken
 
+from guard import UserError
 from mingpt import tokens
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.processes import ROOT, STANDALONE, run
-from utils import Mistake
 
 # What Python runs first: the name gpt2 stands for 256 bytes and one pair, with tiktoken as it is.
 STAND_IN = r"""
@@ -45,7 +45,7 @@ def test_a_vocabulary_that_cannot_be_had(monkeypatch):
         raise ConnectionError
 
     monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
-    with pytest.raises(Mistake, match=r"vocabulary \(ConnectionError\): connect once, or set TIKT"):
+    with pytest.raises(UserError, match=r"vocabulary \(ConnectionError\): connect once, or set TIKT"):
         tokens.build("gpt2", "")
 
 

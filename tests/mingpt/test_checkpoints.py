@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 
+from guard import UserError
 from mingpt import checkpoints
 from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
 from tests.processes import ROOT
-from utils import Mistake
 
 OTHERS = {
     "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
@@ -41,11 +41,11 @@ def test_a_checkpoint_of_another_run(what, group, config, tmp_path, monkeypatch)
         what, value = "data", str(path)
     other, same = file(**{what: value})[0], file(dropout=0.3)[0]
     assert same.read()["steps_run"] == 3
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         other.read()
     monkeypatch.setenv("LOCAL_RANK", "1")  # gets it from the first of its node, and refuses it too
     assert same.read() == {"steps_run": 0}
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         other.read()
 
 
@@ -74,14 +74,15 @@ def test_options_of_a_start_count_not_those_of_the_file(group, config):
 def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
     path = tmp_path / "mingpt.pt"
     torch.save({"a": 1}, path) if content is None else path.write_bytes(content)
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         checkpoints.load(str(path))
-    with pytest.raises(Mistake, match=r"no checkpoint .*: train one"):
+    with pytest.raises(UserError, match=r"no checkpoint .*: train one"):
         checkpoints.load(str(path) + "x")
 
 
 FAILING = """
-import torch, utils
+import guard, torch
+from guard import UserError
 from types import SimpleNamespace
 from mingpt import checkpoints
 from mingpt.model import GPTConfig
@@ -90,13 +91,10 @@ def main():
     args = SimpleNamespace(checkpoint_path="mingpt.pt")
     file = checkpoints.File(args, GPTConfig(), SimpleNamespace(about={}))
     file.save({"model": torch.ones(9), "steps_run": 3})
-    raise utils.Mistake("something else")
+    raise UserError("something else")
 
-utils.show_mistakes()
-try:
-    main()
-finally:
-    utils.unwind()
+guard.install_excepthook()
+main()
 """
 
 

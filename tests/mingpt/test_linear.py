@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from guard import UserError
 from mingpt.linear import Linear, mkl_may_be_slow
 from mingpt.main import ready
-from utils import Mistake
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN"
@@ -81,7 +81,7 @@ def test_the_command_line_decides(products, used, monkeypatch, config):
         assert Linear.onednn is (before if used is None else used)
     if used:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-        with pytest.raises(Mistake, match="no oneDNN"):
+        with pytest.raises(UserError, match="no oneDNN"):
             ready(config(products=products))
 
 

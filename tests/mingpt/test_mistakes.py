@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from guard import UserError
 from mingpt import cli, config, metrics, sample, tokens
 from mingpt import main as command_line
 from mingpt.config import Config
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.processes import ROOT, STANDALONE, run
-from utils import Mistake
 
 
 def said(words):
-    with pytest.raises(Mistake) as mistake:
+    with pytest.raises(UserError) as mistake:
         cli.parse(Config, words, Config(), "about")
     assert "\n" not in str(mistake.value)
     return str(mistake.value)
@@ -75,7 +75,7 @@ def test_only_one_rank_helps(capsys, monkeypatch):
 
 @pytest.mark.parametrize("batch, world, nearest", [(12, 8, 16), (12, 5, 10), (2, 3, 3)])
 def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
-    with pytest.raises(Mistake, match=f"batch_size is {batch}.* {world}: the nearest is {nearest}"):
+    with pytest.raises(UserError, match=f"batch_size is {batch}.* {world}: the nearest is {nearest}"):
         Config(batch_size=batch).accumulation(world)
     assert Config(batch_size=nearest).accumulation(world) == 1
     assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8
@@ -93,7 +93,7 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(command_line, "find_spec", lambda package: None)
-    with pytest.raises(Mistake, match="needs the package tensorboard: pip install tensorboard"):
+    with pytest.raises(UserError, match="needs the package tensorboard: pip install tensorboard"):
         command_line.ready(Config(tensorboard="board"))
 
 
@@ -103,7 +103,7 @@ def test_a_compiler_that_is_missing_is_named(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("CXX", "nonesuch")
-    with pytest.raises(Mistake, match=r"no nonesuch: .* or pass --no_compile$"):
+    with pytest.raises(UserError, match=r"no nonesuch: .* or pass --no_compile$"):
         command_line.ready(config.PRESETS["gpu"])
     command_line.ready(cli.parse(Config, ["--no_compile"], config.PRESETS["gpu"], "about"))
 
@@ -112,7 +112,7 @@ def test_a_file_for_tensorboard(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(command_line, "find_spec", lambda package: True)
-    with pytest.raises(Mistake, match="is a file, but must be a folder"):
+    with pytest.raises(UserError, match="is a file, but must be a folder"):
         command_line.ready(Config(tensorboard=__file__))
 
 
@@ -120,7 +120,7 @@ def test_characters_come_back_and_others_are_refused():
     kind = tokens.build("chars", "héllo\n")
     assert kind.decode(kind.encode("hello".replace("e", "é"))) == "héllo"
     assert tokens.restore(kind.about).vocabulary == kind.vocabulary == "\nhloé"
-    with pytest.raises(Mistake, match="'z' is not among the 5 characters"):
+    with pytest.raises(UserError, match="'z' is not among the 5 characters"):
         kind.encode("z")
 
 

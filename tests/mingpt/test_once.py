@@ -43,7 +43,7 @@ import os, platform, sys
 import torch.distributed as dist
 from mingpt import data
 from mingpt.config import Config
-from utils import Mistake
+from guard import UserError
 
 rank = int(os.environ["RANK"])
 platform.node = lambda: f"node{rank}"
@@ -55,7 +55,7 @@ with open("text", "w") as file:
 dist.init_process_group("gloo")
 try:
     data.load(Config(data="text"))
-except Mistake as mistake:
+except UserError as mistake:
     sys.stdout.write(f"{rank}: {mistake}\\n")
 dist.barrier()
 dist.destroy_process_group()

@@ -8,8 +8,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from guard import UserError
 from mingpt import data
-from utils import Mistake
 
 TEXTS = {
     "missing": (None, r"cannot read --data .*: No such file or directory"),
@@ -26,7 +26,7 @@ def test_a_text_that_cannot_be_learnt(kind, group, config, tmp_path):
     path = tmp_path / "text"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         data.load(config(data=str(path), block_size=64))
 
 
@@ -39,7 +39,7 @@ URLS = {
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_that_cannot_be_reached(url):
-    with pytest.raises(Mistake, match=f"cannot read --data {url}: {URLS[url]}") as mistake:
+    with pytest.raises(UserError, match=f"cannot read --data {url}: {URLS[url]}") as mistake:
         data.read(url)
     assert "\n" not in str(mistake.value)
 
@@ -65,11 +65,11 @@ def test_a_url_that_is_out_of_reach_the_next_time(group, config, tmp_path, text,
     (last,) = (tmp_path / "data").glob("*.last")
     for spoilt in (b"\xff", b""):
         last.write_bytes(spoilt)
-        with pytest.raises(Mistake, match=f"cannot read --data {url}: Connect call failed"):
+        with pytest.raises(UserError, match=f"cannot read --data {url}: Connect call failed"):
             data.load(config(data=url))
     last.write_text(kept.name)
     kept.unlink()
-    with pytest.raises(Mistake, match=f"cannot read --data {url}: Connect call failed"):
+    with pytest.raises(UserError, match=f"cannot read --data {url}: Connect call failed"):
         data.load(config(data=url))
 
 
@@ -88,13 +88,13 @@ def test_a_url_that_gives_no_text(tmp_path):
     url = f"file://{tmp_path}/text"
     data.prepare(url, "chars", tmp_path)
     (tmp_path / "text").write_bytes(b"\xff")
-    with pytest.raises(Mistake, match=r"it is not UTF-8 at byte 0$"):
+    with pytest.raises(UserError, match=r"it is not UTF-8 at byte 0$"):
         data.prepare(url, "chars", tmp_path)
 
 
 def test_a_cache_that_cannot_be_written(group, config, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(Mistake, match=r"cannot keep the tokens in .*file.*: make room, or"):
+    with pytest.raises(UserError, match=r"cannot keep the tokens in .*file.*: make room, or"):
         data.load(config(cache=str(tmp_path / "file")))
 
 
@@ -102,5 +102,5 @@ def test_a_cache_that_is_damaged(group, config):
     args = config()
     path = data.prepare(args.data, args.tokenizer, args.cache)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(Mistake, match=r"\.tokens is damaged: delete it, and it is made anew$"):
+    with pytest.raises(UserError, match=r"\.tokens is damaged: delete it, and it is made anew$"):
         data.load(args)

@@ -7,12 +7,12 @@ pytest.importorskip("safetensors", reason="no safetensors: --init_from needs it"
 
 from safetensors.torch import save_file
 
+from guard import UserError
 from mingpt import weights
 from mingpt.model import GPT, GPTConfig
 from tests.faults import same
 from tests.mingpt.conftest import options
 from tests.processes import STANDALONE, run
-from utils import Mistake
 
 SHAPE = {"vocab_size": 97, "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.0}
 
@@ -65,15 +65,15 @@ def test_names_and_masks_as_openai_has_them(published, tmp_path):
     ({"block_size": 20}, r"block_size is 20, but must be at most 16, that of .*model.safetensors"),
 ])  # fmt: skip
 def test_another_shape_is_refused(others, message, published):
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         weights.load(made(**others), published[0])
 
 
 def test_a_file_that_is_none(tmp_path):
-    with pytest.raises(Mistake, match=r"cannot read --init_from .*: No such file"):
+    with pytest.raises(UserError, match=r"cannot read --init_from .*: No such file"):
         weights.load(made(), tmp_path / "none")
     (tmp_path / "half").write_bytes(b"half of a file")
-    with pytest.raises(Mistake, match=r"cannot read --init_from .*half: "):
+    with pytest.raises(UserError, match=r"cannot read --init_from .*half: "):
         weights.load(made(), tmp_path / "half")
 
 

@@ -12,7 +12,7 @@ from .source import Problem, SeriesError, Source
 
 UTILS = "utils.py"
 # Python files at the top level that are no lessons.
-_EXEMPT = {UTILS, "conftest.py", "noxfile.py", "setup.py"}
+_EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
 
 
 def lint(series: Series) -> list[Problem]:

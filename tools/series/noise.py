@@ -71,10 +71,14 @@ class _Changes:
         return self.at(line, f"only {what} changes at {line.text.strip()!r}")
 
     def moved(self):
-        """Lines of substance that are removed here and added there, character for character."""
+        """Lines of substance that are removed here and added there, character for character.
+
+        A line that goes into a new function is no noise: the function is the change.
+        """
+        known = {*self.lesson.parent.source.scopes}
         for old in self.removed:
             new = next((line for line in self.added if line.text == old.text), None)
-            if new and not is_trivial(self.code([old])):
+            if new and new.scope in known and not is_trivial(self.code([old])):
                 place = f"line {old.number} of {self.lesson.parent.file}"
                 yield self.at(new, f"{new.text.strip()!r} is only moved here from {place}")
 

@@ -1,0 +1,226 @@
+"""Clear failures: wrong launches refused, mistakes told in one line, no process left behind.
+
+utils.py calls this file. No lesson is about it, and you need not read it to learn.
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from multiprocessing import util
+from pathlib import Path
+
+import torch.multiprocessing as mp
+
+before_exit = []  # functions that a process which fails calls before it ends
+AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+
+
+class UserError(Exception):
+    """A mistake that the user can fix. Shown as one line, without a traceback."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UserError(f"{message} (--help lists the options)")
+
+
+def check_launcher(manual, gpus):
+    """Refuse a start that is not the one of `manual`; end with torchrun from now on."""
+    lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
+    command = " ".join(" ".join(lines).split())
+    if "torchrun" not in manual:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            raise UserError(f"not for torchrun, start it as documented: {command}")
+        return
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        if name not in os.environ:
+            raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    check_gpus(processes, gpus, "--nproc_per_node")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def check_gpus(processes, gpus, setting):
+    if 0 < gpus < processes:
+        raise UserError(
+            f"{processes} processes, but {gpus} GPU{'s' * (gpus > 1)}: set {setting}={gpus}, or "
+            "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
+        )
+
+
+def check_path(path, must_be_new=False):
+    """Refuse a checkpoint's path that cannot be written, or, in a job's first start, exists."""
+    global _path
+    _path = path
+    if must_be_new and is_first(on_any_rank=True) and os.path.lexists(path):
+        raise UserError(
+            f"{path} exists, and this script starts afresh: move it away, or pass another "
+            "--checkpoint_path"
+        )
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)
+    advice = "pass another --checkpoint_path"
+    if not os.path.isdir(folder):
+        raise UserError(f"no folder {folder} for the checkpoint: make it, or {advice}")
+    if os.path.isdir(path):
+        raise UserError(f"--checkpoint_path {path} is a folder, but must name a file")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
+
+
+def is_first(on_any_rank=False):
+    """Whether this process is rank 0 (or any) of a job that has not been restarted."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        return False
+    return on_any_rank or os.environ.get("RANK", "0") == "0"
+
+
+def _end_with(parent):
+    """End this process when torchrun does.
+
+    A torchrun that is killed leaves its workers training: a job started again would train beside
+    them and write the same checkpoint.
+    """
+    if not _has_python_above(parent):  # it died while we imported torch
+        parent = None
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.write(2, f"{Path(sys.argv[0]).name}: torchrun is gone, so this worker ends\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)  # a save in progress leaves the old checkpoint whole
+
+
+def _has_python_above(pid):
+    """Whether `pid` or an ancestor is a Python, as torchrun is. True if that cannot be told."""
+    while pid:
+        try:
+            if "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+                return True
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except PermissionError:  # somebody else's, so an init has adopted us
+            return pid != 1
+        except OSError:  # no /proc, as on macOS
+            return not os.path.exists("/proc/self/exe")
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return False
+
+
+def install_excepthook():
+    """From now on a `UserError` ends the program with one line, printed by one process only."""
+    sys.excepthook = _excepthook
+    # A shell's `&` makes us ignore it, but mp.spawn's workers get it when their parent dies.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def prepare_for_group():
+    """Call this before there is a process group, so that the group can end."""
+    # An optimizer's constructor imports it. If that is after the group's start, threads of the
+    # group outlive destroy_process_group, and may abort the interpreter while it shuts down.
+    import torch._dynamo  # noqa: F401
+
+    if mp.parent_process():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        util.Finalize(None, _end_worker, exitpriority=100)
+
+
+def _end_worker():
+    """End a worker of mp.spawn as `_excepthook`, which it never reaches, ends other processes."""
+    error = sys.exception()  # mp.spawn has recorded the cause, and exits
+    if error is not None:
+        _wait_if_peer_lost(error.__context__)
+        os._exit(1)
+
+
+def _excepthook(kind, error, trace):
+    """Print one line for what the user can fix, the traceback for everything else, and exit."""
+    _wait_if_peer_lost(error)
+    cause = error
+    while not _line(cause) and cause.__context__:
+        cause = cause.__context__  # on a full disk @record fails too, and its error hides ours
+    status, line = _line(cause) or (1, None)
+    if line:
+        _say_once(line)
+    else:  # not to sys.stderr: torch replaces it meanwhile, to mark the lines with the rank
+        traceback.print_exception(kind, error, trace, file=sys.__stderr__)
+    for finish in before_exit:
+        finish()
+    for child in mp.active_children():
+        child.terminate()
+    sys.stdout.flush()
+    sys.__stderr__.flush()
+    # Without shutting the interpreter down: threads of gloo may still hold tensors.
+    os._exit(status)
+
+
+def _wait_if_peer_lost(error):
+    """Let the launcher see the process that failed first: it reports that one, and ends us."""
+    if _lost_peer(error):
+        time.sleep(5 if _without_torchrun() else 2)  # 5: until that process has said it
+
+
+def _without_torchrun():
+    """Whether mpirun, srun or the like has started us: they end all when the first has failed."""
+    return "RANK" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
+
+
+def _lost_peer(error):
+    """What a collective says when the process at its other end is gone, or None."""
+    last = str(error).strip().rpartition("\n")[2]
+    if any(sign in last for sign in ("closed by peer", "reset by peer", "Broken pipe")):
+        return last.partition("] ")[2].partition(". ")[0]
+    return None
+
+
+def _line(error):
+    """The exit status and the line that stand for an exception; None if it needs a traceback."""
+    text = str(error).strip()
+    last = text.rpartition("\n")[2]
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, UserError):
+        return 2, text
+    if isinstance(error, mp.ProcessRaisedException) and last.startswith("guard.UserError: "):
+        return 2, last.removeprefix("guard.UserError: ")
+    if _lost_peer(error):
+        return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
+    if isinstance(error, mp.ProcessRaisedException):
+        return 1, text  # the traceback of the process; the one of this waiting parent says nothing
+    if isinstance(error, mp.ProcessExitedException):
+        return 1, text
+    if _is_of_another(error):
+        return 2, f"{_path} belongs to another model or optimizer ({last.strip()}): {AWAY}"
+    return None
+
+
+def _is_of_another(error):
+    """Whether a checkpoint did not fit. SGD takes AdamW's state, and fails in its first step."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    in_optimizer = bool(frames) and os.path.join("torch", "optim", "") in frames[-1].filename
+    return in_optimizer and isinstance(error, KeyError | ValueError) and os.path.exists(_path)
+
+
+def _say_once(line):
+    """Write `line` to stderr, unless a worker or an attempt of this launcher has before."""
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
+    if error_file:
+        kind = line.partition("(")[0]
+        said = Path(error_file).parents[2] / hashlib.sha256(kind.encode()).hexdigest()
+        try:
+            said.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        except OSError:
+            pass  # better twice than never
+    elif _without_torchrun() and os.environ["RANK"] != "0":
+        time.sleep(3)  # if rank 0 says it too, its launcher ends us meanwhile
+    sys.__stderr__.write(f"{Path(sys.argv[0]).name}: {line}\n")
