@@ -18,6 +18,9 @@ after files have changed.
     partition.py  the changed lines of a lesson dealt out to its edits
     model.py      Series, Lesson, Edit
     manifest.py   lessons.toml read and checked; its docstring is the reference for the format
+    stages.py     the script that each edit leaves behind: multigpu@3
+    launch.py     a stage run as its page says
+    observe.py    whether a stage shows what lessons.toml says; probe.py: what its output cannot
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
     sync.py       a change in one script merged into all its descendants
     render.py     diffs, tree and table as text
