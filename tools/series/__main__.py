@@ -79,7 +79,7 @@ def _lint(series: Series, options) -> int:
     edits = sum(len(lesson.edits) for lesson in series)
     lines = sum(sum(lesson.count()) for lesson in series)
     print(f"{len(series)} lessons, {edits} edits, {lines} changed lines: no problems")
-    if not lint.can_check_names():
+    if series.with_stages and not lint.can_check_names():
         print("skipped: undefined and unused names of the stages (pip install ruff)")
     return 0
 
@@ -125,7 +125,7 @@ def _observe(series: Series, options) -> int:
     found = [stage] if "@" in options.stage else stages.of(stage.lesson)[1:]
     problems = 0
     for one in found:
-        seen = observe.Observed(one, options.args or observe.ARGS, options.processes)
+        seen = observe.Observed(one, tuple(options.args) or observe.ARGS, options.processes)
         problems += bool(seen.problem)
         good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
         if not seen.is_visible:

@@ -108,8 +108,11 @@ def _stages(series: Series) -> Iterator[Problem]:
         if lesson.has_stages and stage.source.text != lesson.source.text:
             message = f"its stages end in another script than {lesson.file}"
             yield Problem(MANIFEST, lesson.line, f"[{lesson.name}] {message}")
+    said = set()
     for file, line, message in _undefined_and_unused(found):
-        yield from _in_stage(found[file], [Problem(file, int(line), message)])
+        if (found[file].lesson, message) not in said:  # later stages have it, too
+            said.add((found[file].lesson, message))
+            yield from _in_stage(found[file], [Problem(file, int(line), message)])
 
 
 def _in_stage(stage, problems) -> Iterator[Problem]:
@@ -134,7 +137,8 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
         said = subprocess.run(
             [*ruff, "--output-format=concise", "."], cwd=folder, capture_output=True, text=True
         )
-    return re.findall(r"^([^:\n]+):(\d+):\d+: (.*)$", said.stdout, re.MULTILINE)
+    problems = re.findall(r"^([^:\n]+):(\d+):\d+: (.*)$", said.stdout, re.MULTILINE)
+    return sorted(problems, key=lambda problem: list(found).index(problem[0]))
 
 
 def _utils(series: Series) -> Iterator[Problem]:

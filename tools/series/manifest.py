@@ -36,7 +36,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from .model import Edit, Lesson, Observation, Scope, Series, parse_command
+from .model import FAULTS, Edit, Lesson, Observation, Scope, Series, parse_command
 from .source import Problem, SeriesError
 
 MANIFEST = "lessons.toml"
@@ -144,6 +144,8 @@ class _Reader:
                 known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
         if known and not known.keys() & {"shows", "lacks"}:
             self.fail(where, f"{', '.join(known)} without shows or lacks: add one of them", nth)
+        if known.get("fault", FAULTS[0]) not in FAULTS:
+            self.fail(where, f"fault {known['fault']!r} is none of {', '.join(FAULTS)}", nth)
         return Observation(**known) if known else None
 
     def scope(self, value, where, nth) -> Scope:

@@ -24,13 +24,16 @@ class Scope:
         return f"{self.name} with match {self.match.pattern!r}" if self.match else self.name
 
 
+FAULTS = ("kill", "raise", "new-disk")  # what they are: tools/series/observe.py
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a run of an edit's stage prints, and a run of the stage before does not."""
 
     shows: re.Pattern | None = None
     lacks: re.Pattern | None = None
-    fault: str | None = None  # what goes wrong in both runs: see tools/series/observe.py
+    fault: str | None = None  # one of FAULTS: what goes wrong in both runs
     processes: int = 1  # the least number of processes with which the two stages differ
 
     def holds(self, output: str) -> bool:
@@ -145,8 +148,10 @@ class Series:
     def __len__(self) -> int:
         return len(self.lessons)
 
-    def lessons_with_stages(self) -> str:
-        return ", ".join(lesson.name for lesson in self if lesson.has_stages) or "none"
+    @property
+    def with_stages(self) -> list[str]:
+        """The names of the lessons that have stages."""
+        return [lesson.name for lesson in self if lesson.has_stages]
 
 
 def _pick(known, name, kind):

@@ -11,16 +11,15 @@ empty folder. An observation may ask for a fault in both runs:
 
 import tempfile
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 from . import launch, probe
 from .source import SeriesError
 from .stages import Stage
 
-ARGS = ["3", "1"]  # epochs, epochs between saves
+ARGS = ("3", "1")  # epochs, epochs between saves
 LIMIT = 300  # seconds; a bound on hangs, not a measure of speed
-FAULTS = ("kill", "raise", "new-disk")
 BEGINS = r"Resuming after|\| loss"
 
 
@@ -29,14 +28,14 @@ class Observed:
     """What a stage and the one before print. `processes` is per node; None: as documented."""
 
     stage: Stage
-    args: list[str]
+    args: tuple[str, ...] = ARGS
     processes: int | None = None
 
-    @cached_property
+    @property
     def after(self) -> str:
         return output(self.stage, self.args, self.processes, self.fault)
 
-    @cached_property
+    @property
     def before(self) -> str:
         return output(self.stage.before, self.args, self.processes, self.fault)
 
@@ -60,8 +59,9 @@ class Observed:
         return None
 
 
+@cache
 def output(
-    stage: Stage, args: list[str], processes: int | None = None, fault: str | None = None
+    stage: Stage, args: tuple[str, ...], processes: int | None = None, fault: str | None = None
 ) -> str:
     """What a run of the stage prints, stdout and stderr. Raises SeriesError if it does not end."""
     with (
@@ -73,7 +73,7 @@ def output(
         env = _probe(Path(place), fault, args) | {"CUDA_VISIBLE_DEVICES": ""}
 
         def run(args, **options):
-            found = launch.commands(stage, path, args, processes, fixed=fault == "new-disk")
+            found = launch.commands(stage, path, list(args), processes, fixed=fault == "new-disk")
             for command in found:
                 command.env["PYTHONPATH"] = f"{place}:{command.env['PYTHONPATH']}"
                 command.env.update(env)

@@ -75,7 +75,8 @@ def find(series: Series, name: str) -> Stage:
     if not at:
         return Stage(lesson, last)
     if not lesson.has_stages:
-        raise SeriesError(f"{lesson_name} has no stages: {series.lessons_with_stages()} have")
+        known = ", ".join(series.with_stages) or "none"
+        raise SeriesError(f"{lesson_name} has no stages; lessons with stages: {known}")
     if not (number.isdecimal() and int(number) <= last):
         raise SeriesError(f"no stage {name!r}: {lesson_name} has @0 to @{last}")
     return Stage(lesson, int(number))
