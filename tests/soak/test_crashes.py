@@ -1,4 +1,4 @@
-"""A rank that fails under mp.spawn is the one that is named, whatever else the machine has to do."""
+"""A rank that fails under mp.spawn is the one that is named, on a machine with too much to do."""
 
 import os
 import shutil
