@@ -85,6 +85,22 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         printed(run)
 
 
+def progress(exercise: Exercise, findings: list[Finding]):
+    """Which stage of a path the script has reached, and what the next one asks for."""
+    reached = exercise.reached(findings)
+    for number, step in enumerate(exercise.steps, 1):
+        mark = "✓" if number <= reached else "→" if number == reached + 1 else " "
+        say(f"  {mark} {number} {step.title}", "green" if number <= reached else "")
+    say()
+    if reached == len(exercise.steps):
+        return
+    say(f"Your script has reached {exercise.stage(reached).name}. The next edit: "
+        f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
+    first = first_failure(findings)
+    if first.check.name != exercise.steps[reached].check:
+        say("Before that, something else is to be fixed:", "yellow")
+
+
 def printed(run: Run, most: int = 12):
     """The end of what the script printed."""
     for output in run.all("output")[-2:]:
