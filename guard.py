@@ -4,6 +4,7 @@ utils.py calls this file. No lesson is about it, and you need not read it to lea
 """
 
 import argparse
+import gc
 import hashlib
 import os
 import signal
@@ -124,8 +125,10 @@ def prepare_for_group():
     """Call this before there is a process group, so that the group can end."""
     # An optimizer's constructor imports it. If that is after the group's start, threads of the
     # group outlive destroy_process_group, and may abort the interpreter while it shuts down.
+    gc.disable()  # or it would look through the modules that come in, again and again
     import torch._dynamo  # noqa: F401
 
+    gc.enable()
     if mp.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
@@ -191,10 +194,8 @@ def _line(error):
         return 2, last.removeprefix("guard.UserError: ")
     if _lost_peer(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
-    if isinstance(error, mp.ProcessRaisedException):
-        return 1, text  # the traceback of the process; the one of this waiting parent says nothing
-    if isinstance(error, mp.ProcessExitedException):
-        return 1, text
+    if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
+        return 1, text  # the process's traceback; that of this waiting parent says nothing
     if _is_of_another(error):
         return 2, f"{_path} belongs to another model or optimizer ({last.strip()}): {AWAY}"
     return None
