@@ -18,17 +18,19 @@ after files have changed.
     partition.py  the changed lines of a lesson dealt out to its edits
     model.py      Series, Lesson, Edit
     manifest.py   lessons.toml read and checked; its docstring is the reference for the format
+    files.py      which files are the project's own
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
     sync.py       a change in one script merged into all its descendants
     render.py     diffs, tree and table as text
 """
 
 from .diff import Line, hunks, near_changes
+from .files import own
 from .manifest import load
 from .model import Edit, Lesson, Series
 from .source import Problem, SeriesError, Source
 
 __all__ = [
     "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
-    "load", "near_changes",
+    "load", "near_changes", "own",
 ]  # fmt: skip
