@@ -92,5 +92,6 @@ def setup(app):
     is_own = own(ROOT)
     for pattern in [*shell.COPIED, "docs/pages/*.py", "docs/pages/*.rst"]:
         for file in ROOT.glob(pattern):
-            if file.suffix in (".py", ".rst", ".sh", ".toml") and not is_own(file):
+            source = file.suffix in (".py", ".rst", ".sh", ".toml") and file.is_file()
+            if source and not is_own(file):
                 print(f"left out, since git does not track it: {file}", file=sys.stderr)
