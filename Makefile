@@ -24,6 +24,7 @@ soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of
 
 docs: ## Set everything up, then build the site: docs/_build/html (every command on it is run)
 	@$(bootstrap) docs
+	@rm -rf docs/series docs/_build/doctrees docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -d docs/_build/doctrees -b html docs docs/_build/html
 	$(PY) -m sphinx -W -q -d docs/_build/doctrees -b text docs docs/_build/html/text
 	@echo "Open it with:  python3 -m http.server -d docs/_build/html"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import noise, render, stages
+from .files import own
 from .manifest import MANIFEST
 from .model import Lesson, Series
 from .source import Problem, SeriesError, Source
@@ -40,9 +41,10 @@ def lint(series: Series) -> list[Problem]:
 
 def _unlisted(series: Series) -> Iterator[Problem]:
     listed = {lesson.file for lesson in series}
-    present = {path.relative_to(series.root).as_posix() for path in series.root.glob("beyond/*.py")}
-    present |= {path.name for path in series.root.glob("*.py")} - _EXEMPT
-    for file in sorted(present - listed):
+    scripts = [*series.root.glob("*.py"), *series.root.glob("beyond/*.py")]
+    own_scripts = filter(own(series.root), scripts)
+    present = {path.relative_to(series.root).as_posix() for path in own_scripts}
+    for file in sorted(present - listed - _EXEMPT):
         yield Problem(file, 1, f"no lesson of {MANIFEST} has this file: list it or remove it")
 
 
