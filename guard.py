@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import traceback
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import torch.multiprocessing as mp
 
+_path = None  # of the checkpoint that check_path has seen
 before_exit = []  # functions that a process which fails calls before it ends
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 
@@ -198,12 +200,15 @@ def _line(error):
     if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
         return 1, text  # the process's traceback; that of this waiting parent says nothing
     if _is_of_another(error):
-        return 2, f"{_path} belongs to another model or optimizer ({last.strip()}): {AWAY}"
+        why = textwrap.shorten(last, 100)  # it may name every weight
+        return 2, f"{_path} belongs to another model or optimizer ({why}): {AWAY}"
     return None
 
 
 def _is_of_another(error):
     """Whether a checkpoint did not fit. SGD takes AdamW's state, and fails in its first step."""
+    if _path is None:
+        return False
     if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
         return True
     frames = traceback.extract_tb(error.__traceback__)
