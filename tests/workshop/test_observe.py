@@ -80,7 +80,7 @@ def test_it_changes_nothing(tmp_path):
     for name in ("with", "without"):
         folder = tmp_path / name
         folder.mkdir()
-        for script in ("multigpu.py", "utils.py"):
+        for script in ("multigpu.py", "utils.py", "guard.py"):
             shutil.copy(ROOT / script, folder)
         env = {**os.environ, "NPROC": "2", "OMP_NUM_THREADS": "1"}
         if name == "with":
