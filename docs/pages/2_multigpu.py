@@ -31,8 +31,8 @@ Multi-GPU with DDP
 # One process per device
 # ----------------------
 #
-# ``single_gpu.py`` uses one device, even if the machine has eight. Every other device needs a process
-# of its own to drive it.
+# ``single_gpu.py`` uses one device, even if the machine has eight. Each of the others needs its own
+# process.
 #
 # .. lesson-diff:: multigpu
 #    :edit: start-the-processes
@@ -289,7 +289,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    without shutting the interpreter down.
 
 # %% [markdown]
-# To see it, count the threads of each process before the call and after it (on Linux):
+# ``/proc`` lists the threads of a process on Linux. Count them before ``destroy_process_group`` and
+# after it:
 #
 # .. run::
 #    :expect: rank 0 ended [1-9]

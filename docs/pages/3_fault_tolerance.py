@@ -11,10 +11,9 @@ Fault tolerance
 # **You need** the script of :doc:`2_multigpu`.
 #
 # The longer a run and the more devices it has, the more likely one of them fails. With ``mp.spawn``
-# that ends the run. This script leaves starting to ``torchrun``, which comes with PyTorch. ``torchrun``
-# is the :term:`agent`: it starts the processes, the *workers*, and watches them. When one fails it
-# terminates the others and starts them all again, and the script resumes from the newest
-# :term:`checkpoint`.
+# that ends the run. ``torchrun``, which comes with PyTorch, does more: it starts the processes, the
+# *workers*, and watches them. It is their :term:`agent`. When one fails, it terminates the others and
+# starts all of them again, and the script resumes from the newest :term:`checkpoint`.
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -40,7 +39,7 @@ Fault tolerance
 #    nothing.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    gives every restart a :term:`store` of its own. With the shared one, which is the default,
+#    gives every restart its own :term:`store`. With the shared one, which is the default,
 #    restarted processes read the addresses of dead ones and cannot connect
 #    (`pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__).
 #
