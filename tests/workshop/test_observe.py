@@ -35,6 +35,13 @@ def test_every_kind_of_fact_is_documented():
     assert not missing
 
 
+def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
+    backward = {"kind": "backward", "t": 1}
+    for message, waits in (("Connection reset by peer", backward), ("too hot", None)):
+        ended = [{"kind": "raised", "t": 2, "message": message}, {"kind": "exit", "t": 3}]
+        assert facts.Worker({}, [backward, *ended]).waits == waits
+
+
 def test_what_the_ranks_saw_and_sent():
     run = right("multigpu")
     first, second = run.attempts[0].ranks
