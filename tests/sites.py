@@ -49,7 +49,7 @@ class Site:
         for folder in ("tools", "docs/_ext"):
             ignored = shutil.ignore_patterns("__pycache__", "bench")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
-        for file in ("single_gpu.py", "multigpu.py", "utils.py", "docs/lab.py"):
+        for file in ("single_gpu.py", "multigpu.py", "utils.py", "guard.py", "docs/lab.py"):
             shutil.copy(ROOT / file, root / file)
         manifest = (ROOT / "lessons.toml").read_text(encoding="utf-8")
         self.write("lessons.toml", manifest.partition("\n[multigpu_torchrun]")[0] + "\n")

@@ -189,7 +189,9 @@ def test_a_page_as_a_notebook():
         ast.literal_eval(node.value) for node in ast.parse(first).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "files"
     )  # fmt: skip
-    assert set(files) == {"fresh.py", "lab.py", "multigpu.py", "single_gpu.py", "utils.py"}
+    assert set(files) == {
+        "fresh.py", "guard.py", "lab.py", "multigpu.py", "single_gpu.py", "utils.py",
+    }  # fmt: skip
     for name in files:
         of_docs = name in ("fresh.py", "lab.py")
         assert files[name] == (ROOT / ("docs" if of_docs else "") / name).read_text()

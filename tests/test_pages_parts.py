@@ -93,9 +93,10 @@ def names(paths):
 
 
 def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import():
-    assert names(shell.dependencies(["python multigpu.py 5 1"])) == {"multigpu.py", "utils.py"}
+    one = names(shell.dependencies(["python multigpu.py 5 1"]))
+    assert one == {"multigpu.py", "utils.py", "guard.py"}
     both = names(shell.dependencies(["cp single_gpu.py x.py", "diff x.py multinode.py"]))
-    assert both == {"single_gpu.py", "multinode.py", "utils.py"}
+    assert both == {"single_gpu.py", "multinode.py", "utils.py", "guard.py"}
     assert shell.dependencies(["echo single_gpu", "true"]) == []
     of_series = names(shell.dependencies(["python -m tools.series tree"]))
     assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",

@@ -16,13 +16,13 @@ TRAINED = r"Epoch 50 \| loss 0\.02\d+ over 2048 samples"
 
 RUN = {  # the exit status, and what the output must have
     "make help": (0, "make docs"),
-    "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^> .*LOCAL_RANK"),
+    "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^< .*LOCAL_RANK"),
     "python -m tools.series diff multigpu_torchrun": (0, "resume: Resuming from a checkpoint"),
     "python -m tools.series lint": (0, ""),
     "python -m tools.series tree": (0, "multinode"),
     "python -m workshop --help": (0, "where everybody is"),
     "python -m workshop start": (0, "multigpu/start-the-processes"),
-    "NPROC=4 python multigpu.py": (0, f"(?s)4 CPU processes.*{TRAINED}"),
+    "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),
 }
 NOT_RUN = {
     "make run": "tests/test_bootstrap.py runs it",
