@@ -26,7 +26,7 @@ from tools.series import SeriesError
 from . import room, scenarios, show
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder, Mistake
-from .judge import first_failure, judge, passed
+from .judge import judge, passed
 from .observe import LIMIT, observe
 from .show import say, wrapped
 
@@ -154,7 +154,7 @@ def _check(folder, options) -> int:
     reached = {"reached": exercise.reached(findings)} if exercise.steps else {}
     if not passed(findings):
         if not options.again:
-            failed = first_failure(findings).check.name
+            failed = exercise.failure(findings).check.name
             folder.log(exercise, "check", failed=failed, **reached)
         say("\nMore help: python -m workshop hint", "dim")
         return 1

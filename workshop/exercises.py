@@ -13,7 +13,7 @@ from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
 from .checks import OF
-from .judge import Check, Finding
+from .judge import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("exercises.toml")
@@ -52,6 +52,18 @@ class Exercise:
         """How many steps of a path a script has made, by what its run did."""
         true = {finding.check.name for finding in findings if finding.ok}
         return len(list(takewhile(lambda step: step.check in true, self.steps)))
+
+    def failure(self, findings: list[Finding]) -> Finding | None:
+        """What to fix first; None if all is right.
+
+        On a path that is what breaks a step already made; then what the next step is about.
+        """
+        made = [step.name.partition("/")[2] for step in self.steps[: self.reached(findings)]]
+        following = [step.check for step in self.steps[len(made) :][:1]]
+        false = [finding for finding in findings if finding.ok is False]
+        broken = [f for f in false if f.check.name == "is-python" or f.check.edit in made]
+        asked = [f for f in false if f.check.name in following]
+        return next(iter(broken + asked), first_failure(findings))
 
     def stage(self, number: int) -> stages.Stage:
         """The stage that a path has reached after `number` steps."""

@@ -7,7 +7,7 @@ from tests.workshop.scripts import right, run, told
 from tools.series import stages
 from workshop.__main__ import main
 from workshop.exercises import exercises
-from workshop.judge import first_failure, judge, passed
+from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
 STAGES = [stage for name in TAUGHT for stage in stages.of(LESSONS[name])]
@@ -25,7 +25,7 @@ def test_each_stage_is_told_from_the_others(stage):
     if last:
         assert passed(findings)
     else:
-        assert first_failure(findings).check.name == path.steps[stage.number].check
+        assert path.failure(findings).check.name == path.steps[stage.number].check
 
 
 def test_a_path_is_walked_by_commands(tmp_path, capsys):
