@@ -30,7 +30,9 @@ NOT_RUN = {
     "make docs": ".ci/run builds the site by it",
     "make soak": "takes hours, and is run by hand before a claim is made",
     "make": "stands for any of them",
-    "uv venv && uv pip install --torch-backend=cpu torch": "needs uv and the network",
+    "PIP_EXTRA_INDEX_URL=URL_OF_THE_CPU_BUILD make run": (
+        "needs a network; tests/test_bootstrap.py does the same with files"
+    ),
     "source .venv/bin/activate": "tests/test_bootstrap.py runs scripts in an activated .venv",
     "kill -9": "tests/test_resume.py does it, at any moment",
     "CUDA_VISIBLE_DEVICES=": "tests/test_messages.py sets it",
