@@ -3,20 +3,24 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: help run test soak docs clean
+.PHONY: help run test test-all soak docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ' *## *' '/^[a-z]+:.*##/ { sub(":.*", "", $$1); printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *## *' '/^[a-z-]+:.*##/ { sub(":.*", "", $$1); printf "make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=python3.12 make clean run   makes .venv with another Python than python3"
 
 run: ## Set everything up, then train on every GPU, or on two CPU processes
 	@$(bootstrap)
 	$(PY) multigpu.py 50 10
 
-test: ## Set everything up, then run the tests (minutes)
+test: ## Set everything up, then run the quick tests: a look at every part (3 minutes)
 	@$(bootstrap) test
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -m quick -n 2 --dist worksteal
+
+test-all: ## Set everything up, then run all tests but those of make soak and of the site
+	@$(bootstrap) test
+	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of kills
 	@$(bootstrap) test
