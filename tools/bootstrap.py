@@ -78,7 +78,7 @@ def fill_venv(extras):
         run("ensurepip", "--default-pip")
     print(f"Installing {', '.join(missing)} (this may take minutes)", flush=True)
     if "torch" in missing and sys.platform == "linux" and not shutil.which("nvidia-smi"):
-        print("No NVIDIA GPU, but torch may bring gigabytes of CUDA. For the CPU build press Ctrl-C;")
+        print("No NVIDIA GPU, but torch may bring gigabytes of CUDA. For the CPU build, Ctrl-C and")
         print("rm -rf .venv && uv venv && uv pip install --torch-backend=cpu torch", flush=True)
     pins = dict(re.findall("^(.+)(==.+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     PINS.write_text("\n".join(n + pins[n] for n in pins if n not in missing and not has(n)))
