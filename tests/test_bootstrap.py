@@ -66,11 +66,6 @@ def files(folder):
     return {path: path.lstat().st_mtime_ns for path in found}
 
 
-@pytest.fixture
-def machine(tmp_path, wheels):
-    return Machine(tmp_path, wheels)
-
-
 class Machine:
     """A clone of the project, and a Python that is in a virtual environment itself."""
 
@@ -90,33 +85,39 @@ class Machine:
         self.env |= {"PIP_FIND_LINKS": str(wheels), "PIP_USER": "1"}  # as some clusters have it
         self.env |= {"PIP_REQUIRE_VIRTUALENV": "1"}  # spare the real Python, even if .venv is wrong
 
-    def start(self, *words, **env):
+    def run(self, *words, status=0, **env):
+        """Run a command that must end with this status. Returns what it printed, and its id."""
         io = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(
-            words, cwd=self.clone, env=self.env | env, start_new_session=True, **io
-        )
+        env = self.env | env
+        ran = subprocess.Popen(words, cwd=self.clone, env=env, start_new_session=True, **io)
+        try:
+            out, err = ran.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(ran.pid, 9)
+            raise
+        assert ran.returncode == status and "Traceback" not in err, (words, env, out, err)
+        return out, err, ran.pid
 
     def make(self, *targets, **env):
-        """Run targets that must succeed. Returns what they print."""
-        process = self.start("make", "-s", *targets, **env)
-        out, err = process.communicate(timeout=120)
-        assert (process.returncode, err) == (0, "")
+        out, err, _ = self.run("make", "-s", *targets, **env)
+        assert err == ""
         return out
 
     def refusal(self, **env):
-        """Run what must fail with one line. Returns it."""
-        process = self.start("make", "run", **env)
-        line, of_make = process.communicate(timeout=120)[1].splitlines()
-        assert process.returncode == 2 and of_make.startswith("make: ***")
+        """The one line with which `make run` fails."""
+        line, of_make = self.run("make", "run", status=2, **env)[1].splitlines()
+        assert of_make.startswith("make: ***")
         return line
 
 
+@pytest.fixture
+def machine(tmp_path, wheels):
+    return Machine(tmp_path, wheels)
+
+
 def test_pins_are_installed_once_and_extras_add_up(machine):
-    both = [machine.start("make", "-s", "run") for _ in range(2)]  # the second waits
-    (quiet, _), (out, _) = sorted(
-        (p.communicate(timeout=120) for p in both), key=lambda o: len(o[0])
-    )
-    assert quiet == RAN and out.startswith("Installing torch, numpy, tyro, tqdm (")
+    out, _, _ = machine.run("sh", "-c", "make -s run & make -s run; wait")  # one waits
+    assert out.count(RAN) == 2 and out.count("Installing torch, numpy, tyro, tqdm (") == 1
     assert ("of CUDA" in out) == (sys.platform == "linux" and not shutil.which("nvidia-smi"))
     assert "Installing pytest, pytest-xdist," in machine.make("test")
     before = files(machine.venv)
@@ -140,14 +141,13 @@ def test_ended_at_any_moment(machine, wheels):
         ("numpy/__init__", interrupt, -2),
         ("numpy/__init__", terminate, -15),
     ]:
-        process = machine.start("make", "run", TRICK=WHEN_OPENED % (moment, action))
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == status and "Traceback" not in err, (moment, err)
+        trick = WHEN_OPENED % (moment, action)
+        _, _, group = machine.run("make", "run", status=status, TRICK=trick)
         if "tqdm" in moment:  # its last file, but others may be missing as well
             shutil.rmtree(*machine.venv.glob("lib/*/*/tqdm"))
         if action == terminate:
             with pytest.raises(ProcessLookupError):  # pip has ended too
-                os.killpg(process.pid, 0)
+                os.killpg(group, 0)
     assert machine.make("run").endswith(RAN)
     out = machine.make("clean", "run", PIP_FIND_LINKS=f"{wheels} {wheels}/cpu")
     assert out.endswith(f"ran {PINS['torch']}+cpu {PINS['numpy']}\n")  # pip prefers it, as hinted
@@ -178,8 +178,7 @@ def test_a_torch_that_is_there_is_used(machine):
     out = machine.make("test", "run")
     assert f"Using the torch of {machine.python}\nInstalling tyro, tqdm, pytest," in out
     assert out.endswith("ran 2.99.0+cu1 1.99\n") and files(machine.python) == before
-    torchrun = machine.start(machine.venv / "bin" / "torchrun")
-    assert torchrun.communicate(timeout=60)[0] == f"torchrun of {machine.venv}\n"
+    assert machine.run(machine.venv / "bin" / "torchrun")[0] == f"torchrun of {machine.venv}\n"
 
 
 def test_your_own_venv_is_used_and_kept(machine):
