@@ -81,33 +81,46 @@ def test_a_signal_ends_every_process(name, tmp_path):
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
 
 
-def crash(lesson, rank, folder, monkeypatch):
-    """Make `lesson` fail in this rank right after the first backward pass."""
+# In which rank, and what it does first. One that leaves the group while it fails and is slow to end
+# lets the other rank fail too, before it.
+CRASHES = {
+    "rank 0": (0, ""),
+    "rank 1": (1, ""),
+    "rank 1, slow to end": (
+        1,
+        "from multiprocessing import util; util.Finalize(None, time.sleep, (20,), exitpriority=1);"
+        " dist.destroy_process_group(); time.sleep(0.5); ",
+    ),
+}
+
+
+def crash(lesson, case, folder, monkeypatch):
+    """Make `lesson` fail in a rank right after the first backward pass."""
+    rank, first = CRASHES[case]
     for name in ("utils.py", "guard.py"):
         shutil.copy(ROOT / name, folder)
     source = (ROOT / f"{lesson}.py").read_text()
     line = "        loss.backward()\n"
     assert source.count(line) == 1
-    crashing = f'        dist.get_rank() == {rank} and {{}}["boom"]\n'
+    crashing = f'        if dist.get_rank() == {rank}:\n            {first}{{}}["boom"]\n'
     (folder / f"{lesson}.py").write_text(source.replace(line, line + crashing))
     monkeypatch.setattr(processes, "ROOT", folder)
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_crash_ends_every_process_and_shows_its_cause(rank, tmp_path, monkeypatch):
-    crash("multigpu", rank, tmp_path, monkeypatch)
+@pytest.mark.parametrize("case", CRASHES)
+def test_a_crash_ends_every_process_and_shows_its_cause(case, tmp_path, monkeypatch):
+    crash("multigpu", case, tmp_path, monkeypatch)
     with Process("multigpu", 1_000_000, 1000, cwd=tmp_path) as process:
         assert process.wait() == 1
         check_gone(tmp_path)
-    assert f"Process {rank} terminated with the following error" in process.err
-    assert f'dist.get_rank() == {rank} and {{}}["boom"]' in process.err
-    assert "KeyError: 'boom'" in process.err
+    assert f"Process {CRASHES[case][0]} terminated with the following error" in process.err
+    assert '{}["boom"]' in process.err and "KeyError: 'boom'" in process.err
     assert "closed by peer" not in process.err and "lost another" not in process.err
 
 
 def test_torchrun_names_the_cause_of_a_crash(tmp_path, monkeypatch):
-    crash("multigpu_torchrun", 1, tmp_path, monkeypatch)
+    crash("multigpu_torchrun", "rank 1", tmp_path, monkeypatch)
     launcher = ("--standalone", "--max-restarts=0")
     with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path, launcher=launcher) as process:
         assert process.wait() == 1
