@@ -200,7 +200,7 @@ def _line(error):
     if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
         return 1, text  # the process's traceback; that of this waiting parent says nothing
     if _is_of_another(error):
-        why = textwrap.shorten(last, 100)  # it may name every weight
+        why = textwrap.shorten(last, 160)  # it may name every weight
         return 2, f"{_path} belongs to another model or optimizer ({why}): {AWAY}"
     return None
 
