@@ -1,35 +1,99 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and which of them `make test` runs."""
 
+import fcntl
+import json
+import os
 import platform
+import shutil
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from tests.processes import ROOT
+from tests.faults import kept_saves
+from tests.processes import ROOT, run
 
 AGAIN = ("test_symptoms", "test_theory")  # what `make docs` runs too, and more of it
 OF_THE_SITE = ("test_pages", "test_readme", *AGAIN)
+# `make test` runs what is marked `quick`, and of other folders these.
+QUICK = (
+    "tests/mingpt/test_trainer.py::test_each_rank_drops_other_units",  # in a few steps of training
+    "tests/series/",
+    "tests/workshop/test_commands.py::test_from_the_start_to_the_solution",
+)
 
 
 def pytest_ignore_collect(collection_path, config):
     """What the pages are made of is tested with them: `pytest -m site`, after `make docs`."""
-    if "not site" in config.option.markexpr and collection_path.stem.startswith(OF_THE_SITE):
+    of_the_site = collection_path.stem.startswith(OF_THE_SITE)
+    if of_the_site and ("not site" in config.option.markexpr or _quick(config)):
         return True
+    path = collection_path.relative_to(ROOT).as_posix()
+    in_a_folder = path.count("/") > 1 and path.endswith(".py")
+    if _quick(config) and in_a_folder and not any(_is_of(path, test) for test in QUICK):
+        return True  # not even imported
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    quick = dict.fromkeys(QUICK, False)
     for item in items:
         if item.path.stem.startswith(OF_THE_SITE):
             item.add_marker("site")
         if item.path.stem in AGAIN:
             item.add_marker("soak")
+        for test in QUICK:
+            if item.nodeid.startswith(test):
+                item.add_marker("quick")
+                quick[test] = True
+    if _quick(config) and config.args_source is config.ArgsSource.TESTPATHS:
+        assert all(quick.values()), f"no such test any more, see conftest.py: {quick}"
+
+
+def _quick(config):
+    return config.option.markexpr == "quick"
+
+
+def _is_of(path, test):
+    return test.startswith(path) or path.startswith(test)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def folder_of_all(tmp_path_factory):
     """Made now: two threads of a fixture that both come first would both make it, and one fails."""
-    tmp_path_factory.getbasetemp()
+    return tmp_path_factory.getbasetemp()
+
+
+@pytest.fixture(scope="session")
+def trained(folder_of_all):
+    """`trained(lesson, ...)`: a training that nothing disturbs, run once for all tests.
+
+    Both processes of pytest share it. Without arguments it is the documented one: 50 epochs, saved
+    every 10. What comes back has the `status`, `err` and `lines` of a finished `Process`, its
+    `folder`, and `saves`: a file for each save, the first one first. They are for reading only.
+    """
+    shared = folder_of_all.parent if "PYTEST_XDIST_WORKER" in os.environ else folder_of_all
+
+    def train(lesson, *args, nproc=2):
+        args = args or (50, 10)
+        name = "-".join(map(str, ("trained", lesson, *args, nproc)))
+        about, saves, folder = (shared / name / part for part in ("about.json", "saves", "work"))
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not about.exists():
+                shutil.rmtree(shared / name, ignore_errors=True)  # a training that did not end
+                folder.mkdir(parents=True)
+                ran = run(lesson, *args, cwd=folder, nproc=nproc, env=kept_saves(saves))
+                facts = {"status": ran.status, "err": ran.err, "lines": ran.lines}
+                about.write_text(json.dumps(facts))
+        count = len(list(saves.glob("*.pt")))
+        return SimpleNamespace(
+            **json.loads(about.read_text()),
+            folder=folder,
+            saves=[saves / f"{number}.pt" for number in range(1, count + 1)],
+        )
+
+    return train
 
 
 @pytest.fixture

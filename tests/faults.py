@@ -20,11 +20,50 @@ def slow(descriptor):
 os.fsync = slow
 """
 
+# The same way: the second save of each process waits while there is a file "hold" beside this one.
+HELD_SAVES = """
+import itertools, os, time
+fsync, calls = os.fsync, itertools.count(1)
+def hold(descriptor):
+    if next(calls) == 3:  # a save calls it twice, for the file and for its folder
+        while os.path.exists(os.path.join(os.path.dirname(__file__), "hold")):
+            time.sleep(0.05)
+    fsync(descriptor)
+os.fsync = hold
+"""
+
+# The same way: of every save a copy is kept beside this file, under its number.
+KEPT_SAVES = """
+import itertools, os, shutil
+replace, numbers = os.replace, itertools.count(1)
+def keep_and_replace(source, target):
+    if target.endswith(".pt"):
+        shutil.copy(source, os.path.join(os.path.dirname(__file__), f"{next(numbers)}.pt"))
+    replace(source, target)
+os.replace = keep_and_replace
+"""
+
 
 def slow_saves(folder):
     """An environment in which a save takes most of a second."""
+    return _customized(folder, SLOW_SAVES)
+
+
+def held_saves(folder):
+    """An environment in which no process ends its second save while there is `folder / "hold"`."""
+    env = _customized(folder, HELD_SAVES)
+    (folder / "hold").touch()
+    return env
+
+
+def kept_saves(folder):
+    """An environment in which the first save is also in `folder / "1.pt"`, and so on."""
+    return _customized(folder, KEPT_SAVES)
+
+
+def _customized(folder, code):
     folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(SLOW_SAVES)
+    (folder / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": str(folder)}
 
 
@@ -58,7 +97,7 @@ def _same(one, other):
 def most_repeated(lines, save_every):
     """Check the epochs of a log; returns how many of them the worst restart ran again.
 
-    Every restart must go on right after the newest saved epoch, and no epoch may be missing.
+    Every restart must resume right after the newest saved epoch, and no epoch may be missing.
     """
     worst, last, saved = 0, 0, 0
     for line in lines:

@@ -1,9 +1,21 @@
-"""Mistakes put in: a lesson run as it should not be, and what it says."""
+"""Scripts run as they should not be, and what they say.
 
+Most of a start is `import torch`. `python` below spares it: a helper has imported torch, and forks
+a process for each script. From there on all is as ever: the script's own `__main__`, its command
+line, its environment, its exit status and its exception hook.
+"""
+
+import atexit
+import contextlib
+import json
 import os
+import select
+import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from functools import cache
+from pathlib import Path
 
 from tests.processes import LESSONS, LIMIT, ROOT
 
@@ -13,53 +25,104 @@ ALONE |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 FOUR = {**ALONE, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
 RESTARTS_ONCE = ("--standalone", "--max-restarts=1")
 
+HELPER = """
+import gc, json, os, runpy, sys
+import torch, torch._dynamo, torch.distributed, torch.multiprocessing
+gc.freeze()
+for line in sys.stdin:
+    case = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+else:
+    sys.exit()
+for stream, file in enumerate(case["streams"]):
+    os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), stream)
+os.chdir(case["cwd"])
+os.environ.clear()
+os.environ.update(case["env"])
+sys.argv = case["words"]
+sys.path[0] = os.path.dirname(sys.argv[0])
+exec(case["before"])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 # Torch says that there is an accelerator; no other part of the script is pretended.
 FAKE = """
-import runpy, sys, torch
-del sys.argv[0]
-sys.path.insert(0, {root!r})
 torch.version.cuda, torch.version.hip = {cuda!r}, None
 torch.accelerator.is_available = lambda: {count} > 0
 torch.accelerator.current_accelerator = lambda: torch.device({kind!r})
 torch.accelerator.device_count = lambda: {count}
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def fake(kind="cuda", count=0, cuda=None):
-    """A program that runs a lesson with `count` accelerators that are not there.
+    """Code that gives a script `count` accelerators that are not there.
 
     Faked are four answers of torch: the number and kind of accelerators, whether there is any, and
     the version of CUDA that it is built for.
     """
-    return FAKE.format(root=str(ROOT), kind=kind, count=count, cuda=cuda)
+    return FAKE.format(kind=kind, count=count, cuda=cuda)
 
 
-def python(lesson, *args, cwd, env=None, program=None):
-    """`python lesson.py ARGS`, to its end; with `program`, by way of `python -c program`."""
-    variables = {"OMP_NUM_THREADS": "1", **os.environ}
-    for name in ("NPROC", "TORCHELASTIC_RUN_ID", *ALONE):
-        variables.pop(name, None)
-    words = [sys.executable, *(("-c", program) if program else ()), str(ROOT / f"{lesson}.py")]
-    return subprocess.run(
-        [*words, *map(str, args)],
-        cwd=cwd,
-        env=variables | (env or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+@cache
+def _helper():
+    helper = subprocess.Popen(
+        [sys.executable, "-c", HELPER],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=LIMIT,
+        start_new_session=True,
     )
+    atexit.register(_end, helper)
+    return helper
+
+
+def _end(helper):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(helper.pid, signal.SIGKILL)
+    helper.wait()
+
+
+def environment(**variables):
+    """That of the tests without what a launcher sets, and with `variables`."""
+    inherited = {"OMP_NUM_THREADS": "1", **os.environ}
+    for name in ("NPROC", "TORCHELASTIC_RUN_ID", *ALONE):
+        inherited.pop(name, None)
+    return inherited | variables
+
+
+def python(script, *args, cwd, env=(), before=""):
+    """`python SCRIPT ARGS`, to its end; a lesson may be called by its name.
+
+    `before` is code that the process runs first.
+    """
+    script = ROOT / LESSONS[script].file if isinstance(script, str) else script
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        case = {
+            "words": [str(script), *map(str, args)],
+            "cwd": str(cwd),
+            "env": environment(**dict(env)),
+            "streams": [os.devnull, str(out), str(err)],
+            "before": before,
+        }
+        helper = _helper()
+        helper.stdin.write(json.dumps(case) + "\n")
+        helper.stdin.flush()
+        if not select.select([helper.stdout], [], [], LIMIT)[0]:
+            _end(helper)
+            _helper.cache_clear()
+            said = out.read_text() + err.read_text()
+            raise AssertionError(f"still running after {LIMIT} s\n{said}")
+        status = int(helper.stdout.readline())
+        return subprocess.CompletedProcess(case["words"], status, out.read_text(), err.read_text())
 
 
 def alone(lesson):
     return ALONE if "torchrun" in LESSONS[lesson].run else {}
-
-
-def check_each(check, cases):
-    """`check(case)` for each case, two at once."""
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(check, cases))
 
 
 def check_said_once(process, lesson, says):

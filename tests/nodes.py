@@ -1,21 +1,7 @@
 """Nodes on one machine: an agent for each, in folders of their own, with only a port in common."""
 
-import random
-import socket
-
+import utils
 from tests.processes import LESSONS, Process
-
-
-def free_port():
-    """A port below the range from which the system serves others, so that none can take it."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        return port
 
 
 def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
@@ -24,7 +10,7 @@ def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
     As documented, the nodes find each other and their ranks by c10d; `ranks` fixes the ranks by the
     static rendezvous, for tests that must know who is rank 0.
     """
-    port = free_port()
+    port = utils.free_port()  # ours until the next start
     found = []
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)

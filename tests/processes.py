@@ -14,7 +14,7 @@ from tools import series
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = series.load(ROOT)
 SPINE = ("single_gpu", "multigpu", "multigpu_torchrun", "multinode")
-LIMIT = 120  # seconds; a bound on hangs, not a measure of speed
+LIMIT = 600  # seconds; a bound on hangs, not a measure of speed, also on a busy machine
 
 
 def command(lesson, *args, nproc=2, launcher=()):
@@ -112,7 +112,7 @@ class Process:
             self.kill()
             raise AssertionError(f"still running after {limit} s\n{self.tail}") from None
         for reader in self._readers:
-            reader.join(10)
+            reader.join(limit)
         return status
 
     def wait_for(self, pattern, since=0, limit=LIMIT):

@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import utils
-from tests.processes import SPINE, epochs, losses, run
+from tests.mistakes import python
+from tests.processes import SPINE, epochs, losses
+
+pytestmark = pytest.mark.quick
 
 
 def test_data_are_the_same_on_every_machine():
@@ -26,8 +29,8 @@ def noise_floor():
 
 
 @pytest.mark.parametrize("lesson", SPINE)
-def test_loss_is_global_and_falls_to_the_noise_floor(lesson, tmp_path):
-    process = run(lesson, cwd=tmp_path)  # the documented defaults: 50 epochs, saved every 10
+def test_loss_is_global_and_falls_to_the_noise_floor(lesson, trained):
+    process = trained(lesson)
     assert (process.status, process.err) == (0, "")
     assert epochs(process.lines) == list(range(1, 51))
     values, samples = zip(*losses(process.lines), strict=True)
@@ -36,19 +39,13 @@ def test_loss_is_global_and_falls_to_the_noise_floor(lesson, tmp_path):
     assert all(late < early for early, late in itertools.pairwise(values[:10]))
     assert values[0] > 20 * noise_floor()
     assert values[-1] == pytest.approx(noise_floor(), rel=0.02)
-    saved = [line for line in process.lines if "saved" in line]
-    assert saved == [f"Epoch {n} | checkpoint saved to {lesson}.pt" for n in (10, 20, 30, 40, 50)]
-    assert torch.load(tmp_path / f"{lesson}.pt")["epochs_run"] == 50
-
-
-def test_three_processes_say_what_they_counted(tmp_path):
-    process = run("multigpu", 2, 1, cwd=tmp_path, nproc=3)
-    assert (process.status, process.err) == (0, "")
-    # 2,048 is no multiple of 3: DistributedSampler repeats one sample.
-    assert [samples for _, samples in losses(process.lines)] == [2049, 2049]
+    saved = [torch.load(file)["epochs_run"] for file in process.saves]
+    assert saved == [10, 20, 30, 40, 50]
+    assert torch.load(process.folder / f"{lesson}.pt")["epochs_run"] == 50
 
 
 def test_the_last_epoch_is_saved(tmp_path):
-    process = run("single_gpu", 5, 3, cwd=tmp_path)
-    assert [line.split()[1] for line in process.lines if "saved" in line] == ["3", "5"]
+    process = python("single_gpu", 5, 3, cwd=tmp_path)
+    saved = [line.split()[1] for line in process.stdout.splitlines() if "saved" in line]
+    assert saved == ["3", "5"]
     assert torch.load(tmp_path / "single_gpu.pt")["epochs_run"] == 5

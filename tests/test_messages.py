@@ -10,13 +10,15 @@ import pytest
 import torch
 
 import utils
-from tests.mistakes import alone, check_each, fake, python
-from tests.processes import LESSONS, epochs, losses, run
+from tests.mistakes import alone, fake, python
+from tests.processes import LESSONS, SPINE, epochs, losses, run
 
-on_cpu = pytest.mark.skipif(utils._num_gpus() > 0, reason="says what it says without a GPU")
+on_cpu = pytest.mark.skipif(utils.num_gpus() > 0, reason="says what it says without a GPU")
 
 # The wheel that pip takes by default is built for CUDA, also on a machine without a GPU.
 NO_GPU = r"(No GPU|This torch is built for CUDA/ROCm \S+ but finds no GPU \(check the driver\))"
+ON_CPU = ": training on the CPU"
+STARTING = r"Starting {} processes \(the variable NPROC sets how many\)"
 EPOCH = r"Epoch [ \d]\d \| loss \d+\.\d{5} over \d+ samples \| [\d,]+ samples/s"
 SAVED = r"Epoch [ \d]\d \| checkpoint saved to \S+\.pt"
 
@@ -26,20 +28,31 @@ def gpus_as_they_are(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def check_lines(process, announcement, total_epochs, starts=False):
-    """One line about the device, then each epoch and each save: once, in order, on whole lines.
-
-    `starts`: scripts that may resume say first that they do not.
-    """
+def check_lines(process, *announcements, total_epochs, save_every=1):
+    """These lines, then each epoch and each save: once, in order, on whole lines."""
     assert (process.status, process.err) == (0, "")
-    assert re.fullmatch(announcement, process.lines[0]), process.lines[0]
-    patterns = [r"Starting, \d+ samples a step"] * starts + [EPOCH, SAVED] * total_epochs
-    assert len(process.lines) == 1 + len(patterns), process.out
-    for line, pattern in zip(process.lines[1:], patterns, strict=True):
+    patterns = list(announcements)
+    for epoch in range(1, total_epochs + 1):
+        patterns += [EPOCH] + [SAVED] * (epoch % save_every == 0)
+    assert len(process.lines) == len(patterns), process.lines
+    for line, pattern in zip(process.lines, patterns, strict=True):
         assert re.fullmatch(pattern, line), line
     assert epochs(process.lines) == list(range(1, total_epochs + 1))
 
 
+@on_cpu
+@pytest.mark.quick
+@pytest.mark.parametrize("lesson", SPINE)
+def test_the_documented_run_says_the_device_then_each_epoch_and_each_save(lesson, trained):
+    process = trained(lesson)
+    said = [NO_GPU + ON_CPU] + [STARTING.format(2)] * (lesson == "multigpu")
+    check_lines(process, *said, total_epochs=50, save_every=10)
+    saved = [line for line in process.lines if "saved" in line]
+    assert saved == [f"Epoch {n} | checkpoint saved to {lesson}.pt" for n in (10, 20, 30, 40, 50)]
+    assert sorted(os.listdir(process.folder)) == [".tmp", f"{lesson}.pt"]
+
+
+@pytest.mark.quick
 def test_a_line_is_one_write(monkeypatch):
     """Else the lines of two processes mix, where nothing between them and the pipe collects."""
     written = []
@@ -48,24 +61,24 @@ def test_a_line_is_one_write(monkeypatch):
     assert len(written) == 1 and re.fullmatch(EPOCH + "\n", written[0])
 
 
+@pytest.mark.quick
+def test_the_device_is_found_without_a_word(capfd):
+    utils.device()
+    assert capfd.readouterr() == ("", "")
+
+
 @on_cpu
 def test_three_processes_if_NPROC_says_so(tmp_path):
     process = run("multigpu", 2, 1, cwd=tmp_path, nproc=3)
-    more = r"\(NPROC=6 in the environment asks for more\)"
-    check_lines(process, f"{NO_GPU}: 3 CPU processes over gloo {more}", 2)
+    check_lines(process, NO_GPU + ON_CPU, STARTING.format(3), total_epochs=2)
     # 2,048 is no multiple of 3: the sampler repeats a sample, and the line says what it counted.
     assert [samples for _, samples in losses(process.lines)] == [2049, 2049]
-    assert sorted(os.listdir(tmp_path)) == [".tmp", "multigpu.pt"]
 
 
 def test_four_workers_of_torchrun_say_it_once(tmp_path):
     empty = {"CUDA_VISIBLE_DEVICES": ""}
     process = run("multigpu_torchrun", 4, 1, cwd=tmp_path, nproc=4, env=empty)
-    announcement = (
-        r"CUDA_VISIBLE_DEVICES is empty: 4 CPU processes over gloo "
-        r"\(--nproc_per_node=8 asks for more\)"
-    )
-    check_lines(process, announcement, 4, starts=True)
+    check_lines(process, "CUDA_VISIBLE_DEVICES is empty" + ON_CPU, total_epochs=4)
     assert {samples for _, samples in losses(process.lines)} == {2048}
     assert sorted(os.listdir(tmp_path)) == [".tmp", "multigpu_torchrun.pt"]
 
@@ -80,33 +93,26 @@ REASONS = {
 }
 
 
-def test_one_process_says_why_the_cpu(tmp_path):
+@pytest.mark.quick
+@pytest.mark.parametrize("lesson", REASONS)
+def test_one_process_says_why_the_cpu(lesson, tmp_path):
     """Pretended are torch's answers about the machine, see `fake`: none of these is at hand."""
-
-    def check(lesson):
-        pretended, why = REASONS[lesson]
-        program = fake(**pretended)
-        process = python(lesson, 1, 1, cwd=tmp_path, env=alone(lesson), program=program)
-        assert (process.returncode, process.stderr) == (0, "")
-        more = "" if lesson == "single_gpu" else " (--nproc_per_node=2 asks for more)"
-        first, *others = process.stdout.splitlines()
-        assert first == f"{why}: one CPU process{more}"
-        if lesson != "single_gpu":  # these may resume, and say that they do not
-            assert others.pop(0) == "Starting, 32 samples a step"
-        assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
-
-    check_each(check, REASONS)
+    pretended, why = REASONS[lesson]
+    process = python(lesson, 1, 1, cwd=tmp_path, env=alone(lesson), before=fake(**pretended))
+    assert (process.returncode, process.stderr) == (0, "")
+    first, *others = process.stdout.splitlines()
+    assert first == f"{why}: training on the CPU"
+    assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
 
 
-def test_help_is_the_docstring(tmp_path):
-    def check(lesson):
-        process = python(lesson, "--help", cwd=tmp_path)
-        assert (process.returncode, process.stderr) == (0, "")
-        said = " ".join(process.stdout.replace("\\\n", " ").split())  # however wide the terminal
-        assert LESSONS[lesson].run in said
-        assert "total_epochs default: 50 save_every epochs between saves; default: 10" in said
-        assert "--batch_size BATCH_SIZE per process; default: 32" in said
-        assert f"--checkpoint_path CHECKPOINT_PATH default: {lesson}.pt" in said
-
-    check_each(check, ["multigpu", "multinode"])  # a manual of one line, and the longest
+@pytest.mark.quick
+@pytest.mark.parametrize("lesson", ["multigpu", "multinode"])  # a manual of one line, the longest
+def test_help_is_the_docstring(lesson, tmp_path):
+    process = python(lesson, "--help", cwd=tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
+    said = " ".join(process.stdout.replace("\\\n", " ").split())  # however wide the terminal
+    assert LESSONS[lesson].run in said
+    assert "total_epochs default: 50 save_every epochs between saves; default: 10" in said
+    assert "--batch_size BATCH_SIZE per process; default: 32" in said
+    assert f"--checkpoint_path CHECKPOINT_PATH default: {lesson}.pt" in said
     assert os.listdir(tmp_path) == []

@@ -4,36 +4,23 @@ import os
 import signal
 import time
 
-import pytest
+from tests.faults import held_saves, same
+from tests.processes import LIMIT, Process
 
-from tests.faults import same
-from tests.processes import Process
-
-
-@pytest.mark.parametrize("lesson", ["multigpu_torchrun", "multinode"])
-def test_workers_end_with_their_agent(lesson, tmp_path):
-    with Process(lesson, 5000, 10, cwd=tmp_path) as process:
-        process.wait_for(r"Epoch +10 \| checkpoint")
-        workers = process.workers()
-        assert len(workers) == 2
-        os.kill(process.process.pid, signal.SIGKILL)
-        end = time.monotonic() + 60  # a bound, not a measure of speed
-        while left := [pid for pid in workers if alive(pid)]:
-            assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
-            time.sleep(0.1)
+# As sitecustomize.py on PYTHONPATH: torchrun's workers wait, before they import anything.
+WAIT = """
+import os, time
+go = os.path.join(os.path.dirname(__file__), "go")
+while "LOCAL_RANK" in os.environ and not os.path.exists(go):
+    time.sleep(0.05)
+"""
 
 
-def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
-    with Process("multinode", 5000, 10, cwd=tmp_path) as process:
-        end = time.monotonic() + 60
-        while len(workers := process.workers()) < 2:
-            assert time.monotonic() < end, process.tail
-            time.sleep(0.02)
-        os.kill(process.process.pid, signal.SIGKILL)  # they import torch
-        while left := [pid for pid in workers if alive(pid)]:
-            assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
-            time.sleep(0.1)
-        assert "Epoch" not in process.out
+def check_ended(workers):
+    end = time.monotonic() + LIMIT
+    while left := [pid for pid in workers if alive(pid)]:
+        assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
+        time.sleep(0.1)
 
 
 def alive(pid):
@@ -44,15 +31,35 @@ def alive(pid):
         return False
 
 
-def test_a_job_started_again_goes_on_from_what_was_saved(tmp_path):
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    with Process("multigpu_torchrun", 12, 4, cwd=tmp_path / "whole") as process:
-        assert process.wait() == 0, process.tail
-    with Process("multigpu_torchrun", 12, 4, cwd=tmp_path / "killed") as process:
-        process.wait_for(r"Epoch +4 \| checkpoint")
+def test_workers_end_with_their_agent(tmp_path):
+    with Process("multinode", 1_000_000, 10, cwd=tmp_path) as process:
+        process.wait_for(r"Epoch +10 \| checkpoint")
+        workers = process.workers()
+        assert len(workers) == 2
         os.kill(process.process.pid, signal.SIGKILL)
-    with Process("multigpu_torchrun", 12, 4, cwd=tmp_path / "killed") as process:
+        check_ended(workers)
+
+
+def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WAIT)
+    env = {"PYTHONPATH": str(tmp_path)}
+    with Process("multinode", 1_000_000, 10, cwd=tmp_path, env=env) as process:
+        end = time.monotonic() + LIMIT
+        while len(workers := process.workers()) < 2:
+            assert time.monotonic() < end, process.tail
+            time.sleep(0.02)
+        os.kill(process.process.pid, signal.SIGKILL)
+        process.process.wait()
+        (tmp_path / "go").touch()
+        check_ended(workers)
+
+
+def test_a_job_started_again_resumes_from_what_was_saved(trained, tmp_path):
+    env = held_saves(tmp_path / "held")
+    with Process("multigpu_torchrun", 30, 10, cwd=tmp_path, env=env) as process:
+        process.wait_for(r"Epoch +20 \| loss")
+        os.kill(process.process.pid, signal.SIGKILL)
+    (tmp_path / "held" / "hold").unlink()
+    with Process("multigpu_torchrun", 30, 10, cwd=tmp_path) as process:
         assert process.wait() == 0, process.tail
-    file = "multigpu_torchrun.pt"
-    assert same(tmp_path / "whole" / file, tmp_path / "killed" / file)
+    assert same(trained("multigpu_torchrun").saves[2], tmp_path / "multigpu_torchrun.pt")
