@@ -277,7 +277,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 # .. lesson-diff:: multigpu
 #    :edit: end-the-process-group
-#    :confirmed: 8f6a0bfe0c18
+#    :confirmed: defa7dc57f65
 #
 #    ``destroy_process_group`` ends the threads and closes the connections.
 #
