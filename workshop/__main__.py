@@ -101,9 +101,6 @@ def _named(name: str) -> Exercise:
     found = [one for key, one in known.items() if name in (key, key.partition("/")[2])]
     if len(found) == 1:
         return found[0]
-    if found:
-        several = ", ".join(one.name for one in found)
-        raise Mistake(f"{name!r} may be any of {several}: give the whole name")
     near = difflib.get_close_matches(name, known, 1, 0.4)
     meant = f"did you mean {near[0]}? " if near else ""
     raise Mistake(f"no exercise is called {name!r}: {meant}python -m workshop list shows all")

@@ -104,7 +104,6 @@ def test_a_broken_script_never_breaks_the_tool(workshop, text, seen):
     [
         (["check"], "no exercise has been started"),
         (["start", "save-twice"], "no exercise is called 'save-twice'"),
-        (["start", "whole"], "may be any of multigpu/whole"),
         (["hint", "save-once"], "python -m workshop start multigpu/save-once"),
         (["report", "nowhere"], "no folder of a learner"),
     ],

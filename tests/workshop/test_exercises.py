@@ -4,7 +4,7 @@ import pytest
 
 from tests.processes import LESSONS
 from tests.workshop.scripts import mistake, right, told
-from workshop.exercises import WHOLE, exercises, undone
+from workshop.exercises import exercises, undone
 from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
@@ -35,8 +35,10 @@ def test_a_solution_passes_every_check(lesson):
 
 def test_every_edit_of_the_spine_is_an_exercise_and_every_lesson_one_more():
     for lesson in TAUGHT:
-        for edit in [*(edit.name for edit in LESSONS[lesson].edits), WHOLE]:
-            assert f"{lesson}/{edit}" in exercises()
+        path = exercises()[lesson]
+        assert [step.name for step in path.steps] == [
+            f"{lesson}/{edit.name}" for edit in LESSONS[lesson].edits
+        ]
     assert sum("Bug hunt" in one.title for one in exercises().values()) >= 10
 
 
