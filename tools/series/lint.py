@@ -100,14 +100,16 @@ def _stages(series: Series) -> Iterator[Problem]:
             silent = next(edit for edit in lesson.edits if not edit.observation)
             message = f"[{lesson.name}] {silent.name} says nothing of what it shows: add shows"
             yield Problem(MANIFEST, silent.line, message)
-        for stage in stages.of(lesson)[1:] if lesson.has_stages else ():
+        if not lesson.has_stages or lesson.problems:
+            continue
+        for stage in stages.of(lesson)[1:]:
             try:
                 found[stage.file] = stage
                 yield from _order(series, stage.source) if not stage.is_last else ()
             except SeriesError as error:
                 yield from _in_stage(stage, error.args)
                 return
-        if lesson.has_stages and stage.source.text != lesson.source.text:
+        if stage.source.text != lesson.source.text:
             message = f"its stages end in another script than {lesson.file}"
             yield Problem(MANIFEST, lesson.line, f"[{lesson.name}] {message}")
     said = set()
