@@ -127,11 +127,13 @@ def prepare_for_group():
     """Call this before there is a process group, so that the group can end."""
     # An optimizer's constructor imports it. If that is after the group's start, threads of the
     # group outlive destroy_process_group, and may abort the interpreter while it shuts down.
+    collecting = gc.isenabled()
     gc.disable()  # or it would search the modules that come in, again and again
     import torch._dynamo  # noqa: F401
 
     gc.freeze()  # nor are they searched when Python ends, which would take half a second
-    gc.enable()
+    if collecting:
+        gc.enable()
     if mp.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)

@@ -16,7 +16,7 @@ from guard import UserError
 from mingpt import tokens
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
-from tests.processes import ROOT, STANDALONE, run
+from tests.processes import LIMIT, ROOT, STANDALONE, run
 
 # What Python runs first: the name gpt2 stands for 256 bytes and one pair, with tiktoken as it is.
 STAND_IN = r"""
@@ -63,9 +63,10 @@ def test_a_training_and_a_sample(tmp_path):
     # "ab" is one token, ä two; the mark of an end is no end in the middle of a text
     assert (kept.dtype, len(kept), max(kept.tolist())) == (torch.uint16, len(text), 256)
     assert texts.curve(tmp_path)[8] < math.log(50257)
-    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": ""}
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     sample = [sys.executable, "-m", "mingpt.sample", "--prompt", "ab ä", "--temperature", "0"]
     said = subprocess.run(
-        sample, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True, timeout=60
-    )
+        sample, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True,
+        timeout=LIMIT,
+    )  # fmt: skip
     assert said.returncode == 0 and said.stdout.startswith("ab ä"), said

@@ -14,7 +14,7 @@ from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.mistakes import ALONE
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 
 OTHERS = {
     "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
@@ -130,8 +130,8 @@ def test_a_model_or_an_optimizer_of_another_script(change, group, config, text, 
     def run(module, *words):
         return subprocess.run(
             [sys.executable, "-m", module, *map(str, words)], cwd=tmp_path, capture_output=True,
-            text=True, timeout=120,
-            env={**os.environ, **ALONE, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+            text=True, timeout=LIMIT,
+            env={**os.environ, **ALONE, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
 
     ended = run("mingpt.main", *options(data=text))

@@ -13,6 +13,7 @@ getattr(gc, sys.argv[1])()
 gc.collect()
 before = gc.get_stats()[1]["collections"]
 import mingpt.main
+mingpt.main.guard.prepare_for_group()
 found = gc.get_stats()[1]["collections"] - before, gc.isenabled(), "torch._dynamo" in sys.modules
 print(json.dumps(found))
 """

@@ -23,7 +23,7 @@ from mingpt.metrics import Metrics
 from mingpt.model import GPT, GPTConfig
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 
 
 @pytest.mark.parametrize("waits, warned", [(0.12, True), (0.1, False)])
@@ -124,12 +124,13 @@ def test_lines_stand_above_the_bar(text, tmp_path):
     variables = {
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
         "MASTER_ADDR": "localhost", "MASTER_PORT": "0", "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",  # more of them crawl when others compete for the cores
     }  # fmt: skip
     ran = subprocess.Popen(
         words, cwd=tmp_path, env={**os.environ, **variables}, stdout=end, stderr=end
     )
     os.close(end)
-    limit = threading.Timer(60, ran.kill)
+    limit = threading.Timer(LIMIT, ran.kill)
     limit.start()
     seen = b""
     try:

@@ -169,8 +169,8 @@ def lines(process):
     (["--batch_size", "3"],
      "batch_size is 3, but must be a multiple of the number of processes, 2: the nearest is 4"),
     (["--batch_sise", "3"],
-     "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help shows what there "
-     "is)"),
+     "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help lists the "
+     "options)"),
     (["--data", "http://127.0.0.1:9/text"],  # known to one of them, when they have met
      "cannot read --data http://127.0.0.1:9/text: Connect call failed ('127.0.0.1', 9)"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),

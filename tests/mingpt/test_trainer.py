@@ -25,6 +25,7 @@ SPLITS = {
     "1": (1, {"products": "torch"}), "2": (2, ONEDNN), "4": (4, {}),
     "accumulated": (2, {"micro_batch_size": 1}),
 }  # fmt: skip
+COMPILING = 600  # seconds; a bound on hangs: a busy machine compiles for minutes
 WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
 STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # nothing of a group is left
 
@@ -74,10 +75,10 @@ def test_the_same_curve_when_compiled(trained, text, tmp_path):
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **STRICT}
     once = ("--standalone", "--max-restarts=0")
     with Process("mingpt", *words, cwd=tmp_path, launcher=once, env=env) as it:
-        it.wait_for(r"Step +5 \| train")
+        it.wait_for(r"Step +5 \| train", limit=COMPILING)
         os.kill(it.process.pid, signal.SIGTERM)
         assert it.wait() != 0 and "are left" not in it.err
-    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=once)
+    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=once, limit=COMPILING)
     assert process.status == 0 and "are left" not in process.err, process.tail
     stopped = int(re.search(r"Resuming after step (\d+)", process.out)[1])
     assert any((tmp_path / "compiled").iterdir())
