@@ -8,7 +8,7 @@ PY := .venv/bin/python
 
 help: ## Show this list
 	@awk -F ' *## *' '/^[a-z-]+:.*##/ { sub(":.*", "", $$1); printf "make %-8s %s\n", $$1, $$2 }' Makefile
-	@echo "PYTHON=python3.12 make run   uses another Python than python3"
+	@echo "PYTHON=python3.12 make clean run   makes .venv with another Python than python3"
 
 run: ## Set everything up, then train on every GPU, or on two CPU processes
 	@$(bootstrap)
@@ -28,13 +28,13 @@ soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of
 
 docs: ## Set everything up, then build the site: docs/_build/html (every command on it is run)
 	@$(bootstrap) docs
+	@rm -rf docs/series docs/_build/doctrees docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -d docs/_build/doctrees -b html docs docs/_build/html
 	$(PY) -m sphinx -W -q -d docs/_build/doctrees -b text docs docs/_build/html/text
 	@echo "Open it with:  python3 -m http.server -d docs/_build/html"
 
 clean: ## Remove caches, the site, and the .venv if make made it; checkpoints stay
-	@[ ! -e .venv/made-by ] || find -H .venv -mindepth 1 -delete
-	@rmdir .venv 2>/dev/null || true
+	@[ ! -e .venv/made-by-make ] || rm -rf .venv
 	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 	@rm -rf .pytest_cache .ruff_cache docs/_build docs/series
 

@@ -4,11 +4,13 @@ utils.py calls this file. No lesson is about it, and you need not read it to lea
 """
 
 import argparse
+import gc
 import hashlib
 import os
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import traceback
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import torch.multiprocessing as mp
 
+_path = None  # of the checkpoint that check_path has seen
 before_exit = []  # functions that a process which fails calls before it ends
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 
@@ -124,8 +127,11 @@ def prepare_for_group():
     """Call this before there is a process group, so that the group can end."""
     # An optimizer's constructor imports it. If that is after the group's start, threads of the
     # group outlive destroy_process_group, and may abort the interpreter while it shuts down.
+    gc.disable()  # or it would search the modules that come in, again and again
     import torch._dynamo  # noqa: F401
 
+    gc.freeze()  # nor are they searched when Python ends, which would take half a second
+    gc.enable()
     if mp.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
@@ -191,17 +197,18 @@ def _line(error):
         return 2, last.removeprefix("guard.UserError: ")
     if _lost_peer(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
-    if isinstance(error, mp.ProcessRaisedException):
-        return 1, text  # the traceback of the process; the one of this waiting parent says nothing
-    if isinstance(error, mp.ProcessExitedException):
-        return 1, text
+    if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
+        return 1, text  # the process's traceback; that of this waiting parent says nothing
     if _is_of_another(error):
-        return 2, f"{_path} belongs to another model or optimizer ({last.strip()}): {AWAY}"
+        why = textwrap.shorten(last, 160)  # it may name every weight
+        return 2, f"{_path} belongs to another model or optimizer ({why}): {AWAY}"
     return None
 
 
 def _is_of_another(error):
     """Whether a checkpoint did not fit. SGD takes AdamW's state, and fails in its first step."""
+    if _path is None:
+        return False
     if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
         return True
     frames = traceback.extract_tb(error.__traceback__)

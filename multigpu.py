@@ -96,7 +96,7 @@ def worker(rank, world_size, args):  # mp.spawn passes the rank first
     os.environ["WORLD_SIZE"] = str(world_size)
     ddp_setup()
     main(args)
-    dist.barrier()  # wait for rank 0's save
+    dist.barrier()  # wait for the last save
     dist.destroy_process_group()
 
 

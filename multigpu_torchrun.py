@@ -109,7 +109,7 @@ def main(args):
 def worker(args):
     ddp_setup()
     main(args)
-    dist.barrier()  # wait for rank 0's save
+    dist.barrier()  # wait for the last save
     dist.destroy_process_group()
 
 

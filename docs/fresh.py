@@ -8,12 +8,13 @@ from pathlib import Path
 def fresh():
     Path("runs").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir="runs"))
-    for file in [*Path(".").glob("*.py"), *Path(".").glob("lessons.toml")]:
+    for file in [*Path(".").glob("[!.]*.py"), *Path(".").glob("lessons.toml")]:
         shutil.copy(file, folder)
     for name in ("docs", "mingpt", "tools", "workshop"):
         if Path(name).is_dir():
-            made = shutil.ignore_patterns("_build", "series", "__pycache__")
-            shutil.copytree(name, folder / name, ignore=made if name == "docs" else None)
+            made = ["_build", "series"] if name == "docs" else []
+            ignored = shutil.ignore_patterns(".*", "__pycache__", *made)
+            shutil.copytree(name, folder / name, ignore=ignored)
     return folder
 
 

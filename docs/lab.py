@@ -39,7 +39,7 @@ def run(*lines):
 def two_processes():
     """The log of multigpu.py on two processes: the run of its page, where that had two."""
     log = run("python multigpu.py 50 10")
-    return log if "2 CPU processes" in log else run("NPROC=2 python multigpu.py 12 12")
+    return log if "Starting 2 processes" in log else run("NPROC=2 python multigpu.py 12 12")
 
 
 def epochs(log):

@@ -1,6 +1,8 @@
 """Checkpoints of a GPT: written while training goes on, read back with care."""
 
+import gc
 import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -24,12 +26,16 @@ class File:
         self._thread = ThreadPoolExecutor(1)
         guard.before_exit.append(self._thread.shutdown)  # completes the save under way
         self._last = None
+        if args.compile:
+            # A compiled model is part of a reference cycle, and keeps DDP's process group alive:
+            # collect it when the trainer, the owner of both, is gone.
+            weakref.finalize(self, gc.collect)
 
     def save(self, checkpoint):
         """Copy `checkpoint` to host memory, and write it while training goes on.
 
-        Waits until the one before it is on the disk: two are never written at once. Raises UserError
-        if the file system refused that one.
+        Waits until the one before it is on the disk: two are never written at once. Raises
+        UserError if the file system refused that one.
         """
         self.wait()
         checkpoint = _to_host({**checkpoint, **self.about}, {})
@@ -69,17 +75,17 @@ class File:
     def _with_options(self, checkpoint):
         """The options of this start count, not those of the one that saved."""
         if "optimizer" in checkpoint:
-            matrices, others = checkpoint["optimizer"]["param_groups"]
-            matrices["weight_decay"] = self.args.weight_decay
-            matrices.update(self.args.adamw)
-            others.update(self.args.adamw)
+            groups = checkpoint["optimizer"]["param_groups"]
+            groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
+            for group in groups:
+                group.update(self.args.adamw)
         # Without fp16 there was none, and a scaler refuses an empty state.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
 
 
 def check(path, shape, tokenizer):
-    """Raise UserError if the file at `path`, if there is one, is not of this `shape` and `tokenizer`.
+    """Raise UserError if there is a file at `path` that is not of this `shape` and `tokenizer`.
 
     A glance, before any process waits for another: no weights are read. The size of the vocabulary
     does not count, which is known with the text only.

@@ -30,7 +30,7 @@ def parse(kind, args, default, about):
     except SystemExit as ended:
         if not ended.code:
             raise
-    raise UserError(f"{_sentence(errors.getvalue()) or 'wrong options'} (--help shows what there is)")
+    raise UserError(f"{_sentence(errors.getvalue()) or 'wrong options'} (--help lists the options)")
 
 
 def _sentence(box):

@@ -50,10 +50,10 @@ def load(args):
 
 
 def check(args):
-    """Raise UserError for a text that is too short, if it is a local file: before any process waits.
+    """Raise UserError for a local text that is too short, before any process waits for another.
 
-    A longer file is only asked for its size, or each process would read it: 8 bytes for each token
-    wanted are enough characters, and of byte pairs almost always. `load` looks again.
+    Of a longer file only the size is looked up, or each process would read it: 8 bytes per token
+    are enough characters, and almost always enough byte pairs. `load` checks again.
     """
     if os.path.isfile(args.data) and os.path.getsize(args.data) < 8 * (args.block_size + 20):
         text = read(args.data)
@@ -82,10 +82,10 @@ def prepare(source, tokenizer, cache):
     last = Path(cache, f"{_key(tokenizer, source)}.last") if "://" in source else None
     try:
         text = read(source)
-    except OutOfReach as mistake:
+    except OutOfReach as error:
         if not (path := last and _known(last)):
             raise
-        print(f"{mistake}: going on with what it gave last time, {path}", flush=True)
+        print(f"{error}: going on with what it gave last time, {path}", flush=True)
         return path
     path = Path(cache, f"{_key(tokenizer, text)}.tokens")
     if not path.exists():

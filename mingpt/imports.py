@@ -6,7 +6,7 @@ from importlib import import_module
 # Modules stay. While they come in, the collector would look through all of them, again and again.
 collecting = gc.isenabled()
 gc.disable()
-import_module("torch._dynamo")  # and torch with it; an optimizer's constructor imports it later
+import_module("torch._dynamo")  # brings torch; guard.prepare_for_group would import it later
 gc.freeze()
 if collecting:
     gc.enable()

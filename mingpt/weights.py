@@ -14,8 +14,8 @@ _NO_WEIGHT = re.compile(r"\.attn\.(masked_)?bias$|^lm_head")  # the causal mask;
 def load(model, path):
     """Copy the weights of the safetensors file at `path` into `model`, a GPT.
 
-    Of the positions as many as the model has, so that a shorter block_size will do. Raises UserError
-    for a file that is none, or of another shape.
+    Of the positions as many as the model has, so that a shorter block_size will do. Raises
+    UserError for a file that is none, or of another shape.
     """
     check(model, path)
     with safe_open(path, "pt") as file, torch.no_grad():

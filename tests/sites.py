@@ -49,7 +49,7 @@ class Site:
         for folder in ("tools", "docs/_ext"):
             ignored = shutil.ignore_patterns("__pycache__", "bench")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
-        for file in ("single_gpu.py", "multigpu.py", "utils.py", "docs/lab.py"):
+        for file in ("single_gpu.py", "multigpu.py", "utils.py", "guard.py", "docs/lab.py"):
             shutil.copy(ROOT / file, root / file)
         manifest = (ROOT / "lessons.toml").read_text(encoding="utf-8")
         self.write("lessons.toml", manifest.partition("\n[multigpu_torchrun]")[0] + "\n")
@@ -93,6 +93,16 @@ class Site:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
         )  # fmt: skip
         return ran.returncode, re.sub(r"\x1b\[[\d;]*m", "", ran.stdout)
+
+    def make_docs(self):
+        """Exit status and output of `make docs`, without its set-up."""
+        words = ["make", "docs", "bootstrap=true", f"PY={sys.executable}"]
+        shutil.copy(ROOT / "Makefile", self.root)
+        ran = subprocess.run(
+            words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
+        )  # fmt: skip
+        return ran.returncode, ran.stdout
 
     def build(self, builder="dummy", *options, out=None):
         """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<out>."""

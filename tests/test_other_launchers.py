@@ -6,25 +6,34 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from tests.cluster.jobs import crash
 from tests.processes import ROOT
+
+
+def start(script, *folders):
+    """A process per folder with torchrun's variables, and nothing else of it. `{rank: process}`."""
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    env = {"LOCAL_RANK": "0", "WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "localhost"}
+    env |= {"MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    return {
+        rank: subprocess.Popen(
+            [sys.executable, str(script), "2", "1"], cwd=folder,
+            env={**os.environ, **env, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True,
+        )
+        for rank, folder in enumerate(folders)
+    }  # fmt: skip
 
 
 def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
     """Rank 1 alone cannot read its checkpoint. As mpirun does, the first to end ends the other."""
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
-    running = []
-    for rank in "01":
-        folder = tmp_path / rank
+    folders = [tmp_path / rank for rank in "01"]
+    for folder in folders:
         folder.mkdir()
-        if rank == "1":
-            (folder / "multinode.pt").write_text("no checkpoint")
-        env = {"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
-        env |= {"MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
-        running.append(subprocess.Popen(
-            [sys.executable, str(ROOT / "multinode.py"), "2", "1"], cwd=folder,
-            env={**os.environ, **env}, stderr=subprocess.PIPE, text=True,
-        ))  # fmt: skip
+    (folders[1] / "multinode.pt").write_text("no checkpoint")
+    running = start(ROOT / "multinode.py", *folders).values()
     try:
         end = time.monotonic() + 60
         while all(process.poll() is None for process in running):
@@ -36,3 +45,19 @@ def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
     said = "".join(process.communicate()[1] for process in running)
     assert "multinode.py: " in said and "multinode.pt is damaged, or no checkpoint at all" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_crash_shows_its_traceback(rank, tmp_path):
+    """The other rank names no cause: it points to the one that failed."""
+    line = crash(tmp_path, rank)
+    running = start(tmp_path / "crashing.py", tmp_path, tmp_path)
+    try:
+        said = {number: running[number].communicate(timeout=120)[1] for number in running}
+    finally:
+        for process in running.values():
+            process.kill()
+    assert all(process.returncode == 1 for process in running.values()), said
+    assert line in said[rank] and said[rank].endswith("KeyError: 'boom'\n"), said
+    assert "crashing.py: lost another process, whose message says why" in said[1 - rank]
+    assert "Traceback" not in said[1 - rank]

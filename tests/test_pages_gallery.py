@@ -49,7 +49,7 @@ def site(tmp_path):
     site.write("helper.py", "WORD = 'one'\n")
     pages = ["0_intro", site.lesson.page]
     toctree = "".join(f"   series/{page}\n" for page in pages)
-    site.write("docs/index.rst", f"Index\n=====\n\n.. toctree::\n\n{toctree}")
+    site.write("docs/index.rst", f"Index\n=====\n\nTwo pages.\n\n.. toctree::\n\n{toctree}")
     site.write("docs/pages/index.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
     intro = "Intro\n=====\n\nHere.\n" + run_of("python says.py", expect="it says")
     site.write("docs/pages/0_intro.py", gallery_page(intro, CODE))
@@ -62,12 +62,12 @@ def site(tmp_path):
 def test_a_cell_that_warns_is_an_error(site):
     cell = "\n# %%\nimport warnings\n\nwarnings.warn('old spelling', stacklevel=1)\n"
     site.write("docs/pages/0_intro.py", gallery_page("Intro\n=====\n\nHere.\n", cell))
-    status, output = site.build("html")
+    status, output = site.make_docs()
     assert status != 0 and "a code cell warns" in output and "old spelling" in output
 
 
 def test_code_cells_follow_the_files_they_use(site):
-    status, output = site.build("html")
+    status, output = site.make_docs()
     assert status == 0, output
     for word in ("one", "two"):
         if word == "two":  # helper.py is imported by says.py, which the cell and the page run
@@ -75,10 +75,10 @@ def test_code_cells_follow_the_files_they_use(site):
             edit = site.lesson.edits[3]
             line = site.line_of(edit)
             site.edit("multigpu.py", line, f"{line}  # changed")
-            status, output = site.build("html")
-            assert status == 1 and "python -m tools.pages confirm" in output
+            status, output = site.make_docs()
+            assert status == 2 and "python -m tools.pages confirm" in output
             assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0
-            status, output = site.build("html")
+            status, output = site.make_docs()
             assert status == 0, output
         page = re.sub("<[^>]+>", "", site.built("html/series/0_intro.html"))
         assert f"cell: it says {word}" in page and f"\nit says {word}" in page
@@ -106,8 +106,20 @@ def test_code_cells_follow_the_files_they_use(site):
 )
 def test_a_wrong_cell(site, old, new, message):
     site.edit("docs/pages/0_intro.py", old, new)
-    status, output = site.build("html")
+    status, output = site.make_docs()
     assert status != 0 and message in output
+
+
+def test_a_build_that_failed_does_not_matter_to_the_next(site):
+    """It has the checksum of the page that it failed in, and no notebook."""
+    include = "\n# %% [markdown]\n# .. literalinclude:: ../late.py\n#    :pyobject: late\n"
+    site.add("docs/pages/0_intro.py", include)
+    status, output = site.make_docs()
+    assert status != 0 and "late.py" in output
+    site.write("docs/late.py", "def late():\n    pass\n")
+    for _ in range(2):
+        status, output = site.make_docs()
+        assert status == 0, output
 
 
 # Notebooks --------------------------------------------------------------------------------------
@@ -177,7 +189,9 @@ def test_a_page_as_a_notebook():
         ast.literal_eval(node.value) for node in ast.parse(first).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "files"
     )  # fmt: skip
-    assert set(files) == {"fresh.py", "lab.py", "multigpu.py", "single_gpu.py", "utils.py"}
+    assert set(files) == {
+        "fresh.py", "guard.py", "lab.py", "multigpu.py", "single_gpu.py", "utils.py",
+    }  # fmt: skip
     for name in files:
         of_docs = name in ("fresh.py", "lab.py")
         assert files[name] == (ROOT / ("docs" if of_docs else "") / name).read_text()

@@ -2,9 +2,13 @@
 
 import html
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
+import time
 import uuid
 
 import pytest
@@ -16,11 +20,12 @@ pytest.importorskip("pygments", reason="no pygments: make docs installs it")
 
 from docs._ext.code import changed_words, highlight, to_html  # noqa: E402
 from tools.pages import shell  # noqa: E402
+from tools.series import own  # noqa: E402
 
 SCRIPTS = sorted(
     path
     for folder in (".", "docs", "docs/_ext", "tools/pages", "tools/series", "tests")
-    for path in (ROOT / folder).glob("*.py")
+    for path in filter(own(ROOT), (ROOT / folder).glob("*.py"))
 )
 ODD = [
     "",
@@ -88,9 +93,10 @@ def names(paths):
 
 
 def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import():
-    assert names(shell.dependencies(["python multigpu.py 5 1"])) == {"multigpu.py", "utils.py"}
+    one = names(shell.dependencies(["python multigpu.py 5 1"]))
+    assert one == {"multigpu.py", "utils.py", "guard.py"}
     both = names(shell.dependencies(["cp single_gpu.py x.py", "diff x.py multinode.py"]))
-    assert both == {"single_gpu.py", "multinode.py", "utils.py"}
+    assert both == {"single_gpu.py", "multinode.py", "utils.py", "guard.py"}
     assert shell.dependencies(["echo single_gpu", "true"]) == []
     of_series = names(shell.dependencies(["python -m tools.series tree"]))
     assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",
@@ -166,6 +172,58 @@ def test_what_a_line_leaves_behind_is_ended():
     for process in left:
         process.kill()
     assert not left
+
+
+def test_sigkill_leaves_neither_processes_nor_folders(tmp_path):
+    """Nor part of an entry in the cache."""
+    token = uuid.uuid4().hex
+    lines = [f"(setsid bash -c 'exec -a {token} sleep 3000' &) ; pwd; exec -a {token} sleep 3001"]
+    code = (
+        f"from pathlib import Path; from tools.pages import shell; cache = Path({str(tmp_path)!r})"
+    )
+    code += f"; shell.run({lines}, 3000, cache / 'runs')"
+    places = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def ours():
+        found = psutil.process_iter(["cmdline"])
+        return [process for process in found if token == (process.info["cmdline"] or [""])[0]]
+
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=places) as process:
+        wait_until(lambda: len(ours()) == 2)
+        process.kill()
+    try:
+        wait_until(lambda: not ours() and not list(tmp_path.iterdir()))
+    finally:
+        for process in ours():
+            process.kill()
+
+
+def wait_until(true, limit=60):
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end, f"not true after {limit} s"
+        time.sleep(0.1)
+
+
+def test_a_file_that_git_does_not_track_is_not_copied_and_nothing_depends_on_it(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shell, "ROOT", tmp_path)
+    for name in ("start.py", "one.py", "mingpt/main.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("import one, two, pkg\n")
+    (tmp_path / "gone.py").touch()
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "gone.py").unlink()
+    for name in ("two.py", "start.pt", "mingpt/x.bin", "mingpt/__pycache__/main.pyc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\xff")
+    (tmp_path / ".#start.py").symlink_to("nowhere")
+    found = shell.dependencies(["python start.py start.pt; rm two.py gone.py; python -m mingpt"])
+    assert [path.name for path in found] == ["main.py", "one.py", "start.py"]
+    (ran,) = shell.run(["find . -type f | sort"])
+    assert ran.output.split() == ["./mingpt/main.py", "./one.py", "./start.py"]
 
 
 def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypatch):

@@ -16,13 +16,18 @@ TRAINED = r"Epoch 50 \| loss 0\.02\d+ over 2048 samples"
 
 RUN = {  # the exit status, and what the output must have
     "make help": (0, "make docs"),
-    "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^> .*LOCAL_RANK"),
+    "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^< .*LOCAL_RANK"),
     "python -m tools.series diff multigpu_torchrun": (0, "resume: Resuming from a checkpoint"),
+    "python -m tools.series show multigpu@3": (0, "DistributedSampler"),
+    "python -m tools.series diff multigpu@2 multigpu@3": (0, r"(?m)^\+.*DistributedSampler"),
+    "python -m tools.series run multigpu@3 5 1": (0, r"Epoch  5 \| loss .* over 1024 samples"),
+    "python -m tools.series observe multigpu@3": (0, "multigpu@2 does not"),
     "python -m tools.series lint": (0, ""),
     "python -m tools.series tree": (0, "multinode"),
     "python -m workshop --help": (0, "where everybody is"),
     "python -m workshop start": (0, "multigpu/start-the-processes"),
-    "NPROC=4 python multigpu.py": (0, f"(?s)4 CPU processes.*{TRAINED}"),
+    "python -m workshop start multigpu": (0, "7 Ending the process group"),
+    "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),
 }
 NOT_RUN = {
     "make run": "tests/test_bootstrap.py runs it",
@@ -30,6 +35,7 @@ NOT_RUN = {
     "make docs": ".ci/run builds the site by it",
     "make soak": "takes hours, and is run by hand before a claim is made",
     "make": "stands for any of them",
+    "make test-all": ".ci/run runs it",
     "uv venv && uv pip install --torch-backend=cpu torch": "needs uv and the network",
     "source .venv/bin/activate": "tests/test_bootstrap.py runs scripts in an activated .venv",
     "kill -9": "tests/test_resume.py does it, at any moment",

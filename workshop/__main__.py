@@ -1,7 +1,8 @@
 """python -m workshop: make the edits of the lessons yourself, and be told what is wrong.
 
 list                what there is, and what is done
-start [EXERCISE]    write the start of the next exercise (or of that one) into your folder
+start [EXERCISE]    write the start of the next exercise (or of that one) into your folder;
+                    start multigpu: make all edits of that lesson, stage by stage
 check               run your script and say what is true of it and what is not
 hint                ask for help; ask again for more (three levels)
 diff                what you have changed since the start
@@ -25,7 +26,7 @@ from tools.series import SeriesError
 from . import room, scenarios, show
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder, Mistake
-from .judge import first_failure, judge, passed
+from .judge import judge, passed
 from .observe import LIMIT, observe
 from .show import say, wrapped
 
@@ -100,9 +101,6 @@ def _named(name: str) -> Exercise:
     found = [one for key, one in known.items() if name in (key, key.partition("/")[2])]
     if len(found) == 1:
         return found[0]
-    if found:
-        several = ", ".join(one.name for one in found)
-        raise Mistake(f"{name!r} may be any of {several}: give the whole name")
     near = difflib.get_close_matches(name, known, 1, 0.4)
     meant = f"did you mean {near[0]}? " if near else ""
     raise Mistake(f"no exercise is called {name!r}: {meant}python -m workshop list shows all")
@@ -128,6 +126,9 @@ def _start(folder, options):
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
     say(wrapped("It is right when all checks of its lesson are true. Not yet: " + check.sentence))
+    if exercise.steps:
+        titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]
+        say("\n".join(["Make these edits, one after the other, and check after each:", *titles]))
     say(f"{'Edit' if fresh else 'It is there already, as you left it:'} {script}", "yellow")
     say("then: python -m workshop check      (or once: python -m workshop watch)")
 
@@ -144,14 +145,18 @@ def _check(folder, options) -> int:
         run.write(folder.recorded(exercise))
     findings = judge(run, exercise.checks)
     say(f"{exercise.name} – {exercise.title}", "bold")
+    if exercise.steps:
+        show.progress(exercise, findings)
     show.report(exercise, run, findings)
+    reached = {"reached": exercise.reached(findings)} if exercise.steps else {}
     if not passed(findings):
         if not options.again:
-            folder.log(exercise, "check", failed=first_failure(findings).check.name)
+            failed = exercise.failure(findings).check.name
+            folder.log(exercise, "check", failed=failed, **reached)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
     if not options.again:
-        folder.log(exercise, "check", failed=None)
+        folder.log(exercise, "check", failed=None, **reached)
     if not options.again and not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = folder.next()
@@ -183,10 +188,12 @@ def _hint(folder, options):
     failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
     name = (failed or [exercise.check])[-1]  # what is wrong now, if that is known
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
-    hints = [f"{check.sentence} {check.hint}", exercise.second_hint, exercise.third_hint]
+    about = next((step for step in exercise.steps if step.check == check.name), exercise)
+    hints = [f"{check.sentence} {check.hint}", about.second_hint, about.third_hint]
     said = bool(failed)  # with the first hint, by the check
-    level = min(len(folder.of(exercise, "hint")) + 1 + said, len(hints))
-    folder.log(exercise, "hint", level=level)
+    asked = [e for e in folder.of(exercise, "hint") if e.get("of") in (None, about.name)]
+    level = min(len(asked) + 1 + said, len(hints))
+    folder.log(exercise, "hint", level=level, of=about.name)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
     say(wrapped(hints[level - 1].strip()))
     if level == len(hints):
@@ -220,10 +227,13 @@ def _solution(folder, options):
         say("all the same, ask for it once more.")
         return 1
     mine = script.read_text(encoding="utf-8", errors="replace")
-    say(f"{exercise.name} – what one right answer has where yours differs", "bold")
-    _show_diff(mine, exercise.solution, "yours", "a right answer") or say(
-        "Nothing: yours is the same."
-    )
+    name, answer = "a right answer", exercise.solution
+    if exercise.steps and not earned:  # one edit at a time
+        reached = ([0] + [e.get("reached", 0) for e in folder.of(exercise, "check")])[-1]
+        stage = exercise.stage(min(reached + 1, len(exercise.steps)))
+        name, answer = stage.name, stage.source.text
+    say(f"{exercise.name} – what {name} has where yours differs", "bold")
+    _show_diff(mine, answer, "yours", name) or say("Nothing: yours is the same.")
     return 0
 
 

@@ -4,31 +4,37 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from tools import series
+from tools.series import stages
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
 from .checks import OF
-from .judge import Check
+from .judge import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("exercises.toml")
-WHOLE = "whole"  # name of the exercise that asks for all edits of a lesson
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A script to mend: `start` is what the learner gets, `solution` one right answer."""
+    """A script to change: `start` is what the learner gets, `solution` one right answer.
 
-    name: str  # LESSON/EDIT
+    A path is an exercise that asks for all edits of a lesson, one after the other. Its `steps` are
+    the exercises of these edits: step k is made if the check of the kth holds.
+    """
+
+    name: str  # LESSON/EDIT, LESSON/HUNT, or for a path LESSON
     title: str
     lesson: Lesson
     start: str
     check: str  # the name of the check that fails first at the start
     second_hint: str
     third_hint: str
+    steps: tuple["Exercise", ...] = ()
 
     @property
     def file(self) -> str:
@@ -42,17 +48,38 @@ class Exercise:
     def checks(self) -> list[Check]:
         return OF[self.lesson.name]
 
+    def reached(self, findings: list[Finding]) -> int:
+        """How many steps of a path a script has made, by what its run did."""
+        true = {finding.check.name for finding in findings if finding.ok}
+        return len(list(takewhile(lambda step: step.check in true, self.steps)))
+
+    def failure(self, findings: list[Finding]) -> Finding | None:
+        """What to fix first; None if all is right.
+
+        On a path that is what breaks a step already made; then what the next step is about.
+        """
+        made = [step.name.partition("/")[2] for step in self.steps[: self.reached(findings)]]
+        following = [step.check for step in self.steps[len(made) :][:1]]
+        false = [finding for finding in findings if finding.ok is False]
+        broken = [f for f in false if f.check.name == "is-python" or f.check.edit in made]
+        asked = [f for f in false if f.check.name in following]
+        return next(iter(broken + asked), first_failure(findings))
+
+    def stage(self, number: int) -> stages.Stage:
+        """The stage that a path has reached after `number` steps."""
+        return stages.Stage(self.lesson, number)
+
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """All of them by name, in the order of the workshop: edits, the whole lesson, its bug hunts."""
+    """All of them by name, in the order of the workshop: a lesson's edits, its path, its hunts."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     found = []
     for lesson in series.load(ROOT):
         if lesson.name in OF:
             told = table["edits"][lesson.name]
-            found += [_edit(edit, **told[edit.name]) for edit in lesson.edits]
-            found.append(_whole(lesson, found[-len(lesson.edits)].check))
+            steps = tuple(_edit(edit, **told[edit.name]) for edit in lesson.edits)
+            found += [*steps, _path(lesson, steps)]
             found += [_hunt(lesson, **hunt) for hunt in table["hunts"][lesson.name]]
     return {exercise.name: exercise for exercise in found}
 
@@ -64,13 +91,12 @@ def _edit(edit: Edit, check: str, hint: str) -> Exercise:
     )  # fmt: skip
 
 
-def _whole(lesson: Lesson, check: str) -> Exercise:
-    parent, titles = lesson.parent, "\n".join(f"- {edit.title}" for edit in lesson.edits)
+def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
+    title = f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
+    first = steps[0]
     return Exercise(
-        f"{lesson.name}/{WHOLE}", f"From {parent.file} to {lesson.file}: {lesson.title}", lesson,
-        parent.source.text, check,
-        f"Make these edits, one after the other, and check after each:\n\n{titles}",
-        "Fill in what is left out here:\n\n" + _skeleton(lesson.diff()),
+        lesson.name, title, lesson, lesson.parent.source.text, first.check, first.second_hint,
+        first.third_hint, steps,
     )  # fmt: skip
 
 

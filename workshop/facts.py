@@ -129,10 +129,16 @@ class Worker:
 
     @cached_property
     def waits(self) -> dict | None:
-        """What it was in when it was last heard of, if that was a collective or the like."""
+        """What it was in when it was last heard of, if that was a collective or the like.
+
+        Or when it lost its peer: a rank that does not wait notices nothing.
+        """
+        lonely = any(lost(fact) for fact in self.all("raised"))
         for fact in reversed(self.facts):
             if fact["kind"] in ("collective", "backward", "joining"):
                 return fact
+            if lonely and fact["kind"] in ("raised", "exit"):
+                continue
             if fact["kind"] in ("done", "step", "joined", "exit", "raised", "left", "batch"):
                 return None
         return None

@@ -2,7 +2,7 @@
 
     my-workshop/progress.jsonl                  one line an event, only ever appended to
     my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
-    my-workshop/multigpu/save-once/utils.py
+    my-workshop/multigpu/save-once/utils.py     and guard.py, which it imports
     my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
 
 Nothing else is written there.
@@ -88,7 +88,8 @@ class Folder:
         with _told(place):
             place.mkdir(parents=True, exist_ok=True)
             fresh = _write_new(place / exercise.file, exercise.start)
-            _write_new(place / "utils.py", (ROOT / "utils.py").read_text(encoding="utf-8"))
+            for name in ("utils.py", "guard.py"):
+                _write_new(place / name, (ROOT / name).read_text(encoding="utf-8"))
         self.log(exercise, "start")
         return place / exercise.file, fresh
 

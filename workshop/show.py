@@ -8,7 +8,7 @@ from tools import series
 
 from .exercises import ROOT, Exercise
 from .facts import Run
-from .judge import Finding, first_failure, passed
+from .judge import Finding, passed
 
 
 def _fancy():
@@ -67,8 +67,10 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
             say(f"  ✓ {finding.check.sentence}", "green")
             say(wrapped(finding.evidence, "      "), "dim")
         return
-    first = first_failure(findings)
+    first = exercise.failure(findings)
     others = [f for f in findings if f.ok is False and f is not first]
+    if exercise.reached(findings) < len(exercise.steps):
+        others = []  # they are what the steps to come are about
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
@@ -83,6 +85,22 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         say(f"  · {unknown} more could not be judged: the run did not get that far", "dim")
     if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
         printed(run)
+
+
+def progress(exercise: Exercise, findings: list[Finding]):
+    """Which stage of a path the script has reached, and what the next one asks for."""
+    reached = exercise.reached(findings)
+    for number, step in enumerate(exercise.steps, 1):
+        mark = "✓" if number <= reached else "→" if number == reached + 1 else " "
+        say(f"  {mark} {number} {step.title}", "green" if number <= reached else "")
+    say()
+    if reached == len(exercise.steps):
+        return
+    say(f"Your script has reached {exercise.stage(reached).name}. The next edit: "
+        f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
+    first = exercise.failure(findings)
+    if first.check.name != exercise.steps[reached].check:
+        say("Before that, something else is to be fixed:", "yellow")
 
 
 def printed(run: Run, most: int = 12):

@@ -11,6 +11,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
+from tools.series import own
+
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python"}
 
@@ -22,7 +24,7 @@ class Recipe(SphinxDirective):
         file = ROOT / "launch" / self.arguments[0]
         if not file.is_file():
             raise self.error(f"launch has no {file.name}")
-        tests = list(ROOT.glob("tests/cluster/test_*.py"))
+        tests = list(filter(own(ROOT), ROOT.glob("tests/cluster/test_*.py")))
         proofs = sorted(test.name for test in tests if names(test, file.name))
         if not proofs:
             raise self.error(f"no test of tests/cluster runs launch/{file.name}")

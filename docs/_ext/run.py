@@ -41,6 +41,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from tools.pages import shell
 from tools.pages.directives import commands, find, prose
+from tools.series import own
 
 from .lesson_diff import lesson_code, lessons
 
@@ -209,7 +210,7 @@ def run_ahead(app):
     told here: the directive runs the command again, and its failure is an error.
     """
     bodies = {}
-    for page in Path(app.srcdir).glob("pages/*"):
+    for page in filter(own(shell.ROOT), Path(app.srcdir).glob("pages/*")):
         if page.suffix in (".py", ".rst"):
             text = page.read_text(encoding="utf-8")
             for found in find(prose(text) if page.suffix == ".py" else text):
@@ -250,13 +251,6 @@ def _in_cells(text):
                 yield tuple(ast.literal_eval(argument) for argument in node.args)
 
 
-def forget(app, exception):
-    """After a build with warnings the next one reads every page again: sphinx would read only those
-    that have changed, say nothing about the others, and succeed."""
-    if app._warncount:
-        (app.doctreedir / "environment.pickle").unlink(missing_ok=True)
-
-
 def start(app):
     for name in ("commands", "not_run", "inline"):
         if not hasattr(app.env, name):
@@ -292,5 +286,4 @@ def setup(app):
     app.connect("env-merge-info", merge)
     app.connect("doctree-read", check_blocks)
     app.connect("env-check-consistency", check_all)
-    app.connect("build-finished", forget)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

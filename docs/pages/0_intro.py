@@ -76,8 +76,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # Every command on these pages was run while the page was built, unless the line below it says "not
 # run here", and what is printed is what it printed. Each block was run in a fresh copy of the
-# scripts. If you type them all in one folder, move away first what an earlier block has left (files
-# ``*.pt``, folders ``node0`` and ``node1``), for some scripts go on from what they find. Run it
+# scripts. If you type them all in one folder, first move away what an earlier block has left (files
+# ``*.pt``, folders ``node0`` and ``node1``), since some scripts resume from what they find. Run it
 # yourself: ``make run`` in the repository sets everything up, and ``source .venv/bin/activate``
 # lets you type the commands as they stand here. Each page can also be taken along as a notebook,
 # with the link at its end; it brings its scripts with it.
@@ -108,7 +108,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # ``utils.py``
 #    holds what no page teaches: the data, the command line, the choice of the device, files written
 #    so that they are never half there. What in it has to do with several processes is explained
-#    where a script calls it.
+#    where a script calls it. ``guard.py``, which it needs beside it, turns mistakes into one-line
+#    messages; you need not read it.
 #
 # All scripts take the same arguments: the number of epochs, the epochs between two saves, and if
 # you like ``--batch_size`` and ``--checkpoint_path``.

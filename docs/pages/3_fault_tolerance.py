@@ -6,14 +6,14 @@ Fault tolerance
 
 # %% [markdown]
 # **You will be able to** make a training run survive the death of its processes, and to prove that
-# what it ends with is what it would have ended with anyway.
+# it ends with the same checkpoint as an undisturbed run.
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run and the more devices it has, the surer it is that one of them fails. With
-# ``mp.spawn`` that is the end. ``torchrun``, which comes with PyTorch, starts the processes, the
-# *workers*, instead, and watches them: it is their :term:`agent`. When one fails it ends the others and
-# starts them all again, and the script goes on from the newest :term:`checkpoint`.
+# The longer a run and the more devices it has, the more likely one of them fails. With ``mp.spawn``
+# that ends the run. ``torchrun``, which comes with PyTorch, does more: it starts the processes, the
+# *workers*, and watches them. It is their :term:`agent`. When one fails, it terminates the others and
+# starts all of them again, and the script resumes from the newest :term:`checkpoint`.
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -26,7 +26,7 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# Everything before the name of the script is for ``torchrun``, and nothing of it is decoration:
+# Everything before the name of the script is for ``torchrun``, and each part is needed:
 #
 # ``--standalone``
 #    one node; the processes meet at a port that is free.
@@ -39,13 +39,13 @@ Fault tolerance
 #    nothing.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    gives every restart a :term:`store` of its own. With the shared one, which is the default,
+#    gives every restart its own :term:`store`. With the shared one, which is the default,
 #    restarted processes read the addresses of dead ones and cannot connect
 #    (`pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__).
 #
 # ``OMP_NUM_THREADS=1``
-#    one thread of computation for each process. With two or more ``torchrun`` sets it anyway, and
-#    warns when you have not.
+#    one computing thread per process. With two or more processes ``torchrun`` sets it anyway, and
+#    warns if you have not.
 
 # %% [markdown]
 # Kill it
@@ -66,8 +66,8 @@ Fault tolerance
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # The last command compares the two checkpoints, that of the run above, which nobody disturbed, and
-# this one: weights, momentum and count of epochs are equal to the last bit. That is more than "it goes
-# on": a run that lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
+# this one: weights, momentum and count of epochs are equal to the last bit. That is more than "it
+# resumes": a run that lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
 
 # %%
 import re
@@ -90,8 +90,8 @@ kills = [float(t) for t in re.findall(r"^ *([\d.]+) s \| --- kill", log, re.M)]
 again = len(ran) - len({epoch for _, epoch in ran})
 
 figure, axes = lab.picture(
-    f"Epochs over time: they climb, stop at each of two kills, and go on from the last saved epoch "
-    f"after some seconds. Of 50 epochs {again} were run twice."
+    f"Epochs over time: they climb, stop at each of two kills, and resume after the last saved epoch "
+    f"some seconds later. Of 50 epochs {again} were run twice."
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 for time in kills:
@@ -100,37 +100,37 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# A kill costs two things: the seconds in which everything starts anew, which the picture shows, and
-# the epochs since the last save, at most ``save_every`` of them.
+# A kill costs two things: the seconds of the restart, which the figure shows, and the epochs since
+# the last save, at most ``save_every`` of them.
 
 # %% [markdown]
 # Letting torchrun start the processes
 # ------------------------------------
 #
+# ``multigpu.py`` starts its own processes, so nothing is left to start them again.
+#
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: let-torchrun-start
-#    :confirmed: 485fa058d1c4
+#    :confirmed: 8a0555eb9318
 #
-#    Much goes, because ``torchrun`` now does it: counting, spawning, and the store. It runs the
-#    script once for each process, as ``python`` would, and tells each in its environment who it is:
-#    ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, and the store's ``MASTER_ADDR`` and ``MASTER_PORT``.
-#    ``init_process_group`` reads all but ``LOCAL_RANK`` by itself. (The
-#    docstring begins with ``r`` because it now has backslashes.)
-#
-#    ``LOCAL_RANK`` chooses the GPU. On one machine it equals ``RANK``; the difference matters on the
-#    page :doc:`4_multinode`, and would be a bug waiting until then.
+#    ``torchrun`` runs the script once per process, as ``python`` would, and sets the variables that
+#    the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
+#    ``MASTER_PORT``. So these lines go, and with them counting and spawning. ``ddp_setup`` is
+#    unchanged. (The docstring begins with ``r`` because it now has backslashes.)
 
 # %% [markdown]
-# This is what the processes are told. The script prints it and ends:
+# These are the variables of each process. The script prints them and ends:
 #
 # .. run::
 #    :expect: rank 1: .*LOCAL_RANK=1
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort
 #
-# (``GROUP_RANK`` is the number of the node; the scripts do not use it. ``MASTER_ADDR`` and
-# ``MASTER_PORT``, the place of the store, differ from run to run and are left out.) Started without
-# ``torchrun``, the script has nothing to go by, and says how it wants to be started:
+# ``LOCAL_RANK`` chooses the GPU. On one machine it equals ``RANK``; on several it does not, as
+# :doc:`4_multinode` shows. (``GROUP_RANK`` is the number of the node; the scripts do not use it.
+# ``MASTER_ADDR`` and ``MASTER_PORT`` differ from run to run and are left out.)
+#
+# Without ``torchrun`` these variables are missing, and the script prints how to start it:
 #
 # .. run::
 #    :expect: no RANK in the environment
@@ -142,13 +142,15 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # Naming the cause of a failure
 # -----------------------------
 #
+# When a worker fails, ``torchrun`` prints a report. It says which rank failed *first* (of ten
+# processes nine usually fail because of the tenth) and with which status, but not why.
+#
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: name-the-cause
 #    :confirmed: 75ff9d104eaf
 #
-#    When a worker fails, ``torchrun`` prints a report. By itself it knows which rank failed *first*
-#    (of ten processes nine usually fail because of the tenth) and with which status, but not why.
-#    ``@record`` writes the exception that leaves ``worker`` into a file, which the report quotes.
+#    ``@record`` writes the exception that leaves ``worker`` into a file, and the report quotes that
+#    file.
 
 # %% [markdown]
 # Let rank 1 fail in its second epoch, and look at the end of the report:
@@ -158,7 +160,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :status: 1
 #    :show: 0 20
 #
-#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and self.rank == 1), "disaster"; &/' multigpu_torchrun.py > broken.py
+#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' multigpu_torchrun.py > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1
 #
 # and at the same without ``@record``:
@@ -168,7 +170,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :status: 1
 #    :show: 0 11
 #
-#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and self.rank == 1), "disaster"; &/; /^@record/d' multigpu_torchrun.py > broken.py
+#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/; /^@record/d' multigpu_torchrun.py > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1
 #
 # The rank is there, the reason is not.
@@ -177,30 +179,28 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # Resuming from a checkpoint
 # --------------------------
 #
+# A restarted worker runs the script from its first line: without this edit it would train from epoch 1.
+#
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: resume
-#    :confirmed: 6f6caed87be6
+#    :confirmed: 2bd86b9a211b
 #
-#    Every process reads the checkpoint for itself when it starts, whether it is the first time or the
-#    fourth. ``utils.read_checkpoint`` returns ``{"epochs_run": 0}`` if there is no file yet. It
-#    puts nothing into the model; model and optimizer are given so that a file which does not fit them is
-#    refused instead of trained over.
+#    Every process reads the checkpoint whenever it starts, the first time as well as after a restart.
+#    If there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
 #
-#    Loading takes three things. The **weights** go into the model within DDP. The **state of the
-#    optimizer** holds the momentum; without it training goes on, but not as before. The **count** of
-#    epochs that have run says where ``train`` goes on: after the last one saved. It was saved as
-#    ``epoch + 1``, since epochs count from 0: to save ``epoch`` would run the last one twice.
+#    A checkpoint has three parts. The **weights** go into the model within DDP. The **state of the
+#    optimizer** holds the momentum; without it training resumes, but not as before. The **number of
+#    epochs** that have run is where ``train`` resumes. It was saved as ``epoch + 1``, since epochs
+#    count from 0; with ``epoch`` the last epoch would run twice. Nothing else is needed, because
+#    the order of the samples follows from the number of the epoch.
 #
-#    Nothing else is needed, because nothing else changes from epoch to epoch: the order of the
-#    samples follows from the number of the epoch.
-#
-#    ``utils.report_resume`` says once, from rank 0, that training begins, or where it goes on, or that
-#    nothing is left to do. ``set_aside`` goes: this script is meant to find what an earlier run has left.
+#    ``utils.report_resume`` prints after which epoch training resumes, or that nothing is left to do.
+#    ``resume=True`` allows a ``--checkpoint_path`` that exists already.
 
 # %% [markdown]
-# How much does the momentum matter? Train 20 epochs and then 50, without loading it, and compare with
-# a run that was not interrupted. (One process is enough to see it; with one process all scripts of the
-# series do the same, to the last bit, and their checkpoints are alike.)
+# How much does the momentum matter? Train 20 epochs, resume up to 50 without loading it, and compare
+# with an undisturbed run. (One process is enough to see it. With one process all scripts of the
+# series compute the same, to the last bit, and can read each other's checkpoints.)
 #
 # .. run::
 #    :expect: momentum_buffer +DIFFERENT
@@ -225,7 +225,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # the command once more, after the run above:
 #
 # .. run::
-#    :expect: has run 50 epochs already and 50 were asked for
+#    :expect: has run 50 epochs already, and you asked for 50
 #    :lines: 5 5
 #
 #    {multigpu_torchrun}
@@ -235,8 +235,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
-# leaves half a checkpoint behind. ``utils.save_checkpoint`` writes beside it and renames, so that
-# the file is always the old one or the new one; and half a file, whoever left it, is refused:
+# leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it, so
+# the checkpoint is always the old one or the new one. Half a file from elsewhere is refused:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all

@@ -58,26 +58,29 @@ Multi-node
 # Saving on every node
 # --------------------
 #
+# On one machine one file was enough. Here rank 0 writes it to the disk of its own node, and if that
+# node is lost, so is the file.
+#
 # .. lesson-diff:: multinode
 #    :edit: save-on-every-node
-#    :confirmed: 93d2af0e562d
+#    :confirmed: 84badf1423bc
 #
-#    On one machine one file was enough. Here it lies on the disk of one node, and is gone with it.
-#    So one process of every node saves: the one with :term:`local rank` 0. All hold the same model
-#    and optimizer, so the files are the same. If the nodes do share a folder it is the same file
-#    written twice, and since it is written aside and renamed, it is whole at every moment.
+#    One process of every node saves: the one with :term:`local rank` 0. ``dist.get_node_local_rank()``
+#    returns the number that ``torchrun`` passes as ``LOCAL_RANK``. All ranks hold the same model and
+#    optimizer, so all nodes write the same checkpoint. If the nodes do share a folder, they write the same
+#    file twice; it is still whole at every moment, since each writes a temporary file and renames it.
 #
-#    The loss is still printed by ``rank`` 0, of which there is one in all.
+#    The loss is still printed by rank 0, and there is only one of these.
 
 # %% [markdown]
-# With ``rank`` in place of ``local_rank`` only one of the folders gets a checkpoint. (To save your
-# time the experiments have one process on each node; leave ``--nproc_per_node=1`` out to have two.)
+# With ``dist.get_rank()`` in its place only one of the folders gets a checkpoint. (To save time, these
+# experiments run one process per node; leave ``--nproc_per_node=1`` out to have two.)
 #
 # .. run::
 #    :expect: node1:$
 #    :show: 1 8
 #
-#    sed 's/if self.local_rank != 0/if self.rank != 0/' multinode.py > broken.py
+#    sed 's/get_node_local_rank/get_rank/' multinode.py > broken.py
 #    python docs/labs/nodes.py --nproc_per_node=1 broken.py 2 1
 #    ls node0 node1
 
@@ -85,26 +88,25 @@ Multi-node
 # Resuming from the newest checkpoint
 # -----------------------------------
 #
+# After a restart the nodes may hold different files. One was killed before it had saved, one has a
+# new, empty disk, one has a file from last week. If each node resumed from its own file, ranks would
+# train different epochs, and hang in the end.
+#
 # .. lesson-diff:: multinode
 #    :edit: resume-from-the-newest
-#    :confirmed: e09610d788b2
+#    :confirmed: ea9ac0b4acbb
 #
-#    After a restart the nodes may hold different files. One was killed between writing and renaming;
-#    one comes back with an empty disk; one has a file from last week. Were each to go on from its
-#    own, they would train different epochs, and hang at the first collective that the others have
-#    left behind.
+#    ``all_gather_object`` collects every rank's count of epochs, in the order of the ranks, so every
+#    rank holds the same list and finds the same maximum in it. The first rank with that count
+#    broadcasts its checkpoint to all others. ``broadcast_object_list`` takes a list, because it
+#    replaces the contents of the list by what it receives.
 #
-#    ``all_gather_object`` collects the counts of epochs from all ranks, in the order of the ranks, so
-#    that every rank holds the same list and finds the same maximum in it. The first rank that has
-#    it sends its checkpoint to all others. ``broadcast_object_list`` wants a list, because it puts
-#    what it receives in the place of what was there.
-#
-#    DDP's own broadcast would not do: it sends from rank 0, who may be the one with the empty disk,
-#    and sends the weights only, neither momentum nor epoch.
+#    DDP's own broadcast is not enough. It sends from rank 0, which may be on the node with the empty
+#    disk, and it sends the weights only, neither momentum nor epoch.
 
 # %% [markdown]
-# Let ``node1`` have a checkpoint of 10 epochs and ``node0`` none. Both are to go on to 15: first with
-# these lines, then with a copy of the script that lacks them. (A checkpoint is named after its
+# Let ``node1`` have a checkpoint of 10 epochs and ``node0`` none, and train both up to epoch 15: first
+# with these lines, then with a copy of the script that lacks them. (A checkpoint is named after its
 # script, so the copy gets ``node1``'s file as ``broken.pt``.)
 #
 # .. run::
@@ -120,11 +122,10 @@ Multi-node
 #    sed '/^        progress = /d; /dist.all_gather_object/d; /newest/d; /^        # /d' multinode.py > broken.py
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 broken.py 15 5
 #
-# In the copy everybody takes what there is: ``node0`` begins with epoch 1 and a new model,
-# ``node1`` with epoch 11 and a trained one. Their gradients are averaged all the same, and what is
-# printed is the mean of two losses that have nothing to do with each other. When ``node1`` has
-# reached epoch 15 it waits at the barrier, ``node0`` waits for gradients, and that is how it stays
-# (``--patience`` ends it).
+# In the copy each node takes its own file: ``node0`` begins with epoch 1 and a new model, ``node1`` with
+# epoch 11 and a trained one. DDP averages their gradients all the same, and the printed loss is the mean
+# of two losses that have nothing to do with each other. After epoch 15 ``node1`` waits at the barrier and
+# ``node0`` waits for gradients. It hangs, until ``--patience`` ends it.
 
 # %% [markdown]
 # Losing a node
@@ -157,7 +158,7 @@ lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)
 
 figure, axes = lab.picture(
-    f"Epochs over time. After {lost:.0f} s a node is lost; {back - lost:.0f} s later training goes on."
+    f"Epochs over time. After {lost:.0f} s a node is lost; {back - lost:.0f} s later training resumes."
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 axes.axvspan(lost, back, color=lab.COLORS[1], alpha=0.15)
@@ -165,8 +166,8 @@ axes.annotate(f"one node gone: {back - lost:.0f} s", ((lost + back) / 2, 20), ha
 axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
-# What the others do not survive is the loss of the node that ``--rdzv-endpoint`` names. It holds the
-# store through which all agree, and all other agents end when it goes:
+# One loss is fatal: the node named by ``--rdzv-endpoint``. Its agent holds the store through which the
+# agents agree, and the others end with it:
 #
 # .. run::
 #    :expect: RendezvousConnectionError: The connection to the C10d store has failed

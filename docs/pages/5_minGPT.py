@@ -23,7 +23,7 @@ minGPT
 #
 # The words are not Python yet, but the lines are: it has found out about indentation, brackets and underscores.
 # ``--data`` takes any text, a file or a URL; ``--help`` lists every option. Presets, as in ``-m mingpt.main gpu``,
-# set them all: ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` say what they are meant for, not what they insist on.
+# set them all. Their names, ``laptop``, ``gpu``, ``8gpus`` and ``nodes``, are suggestions, not requirements.
 
 # %%
 import re
@@ -51,7 +51,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: 6ee3771f0764
+#    :confirmed: ea2c956062a4
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` go in and
 #    a loss come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -149,7 +149,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
-#    :confirmed: 1cf4a0dfc418
+#    :confirmed: 7cdcbb221995
 #
 #    This is what became of ``_run_epoch``: the one thing that still is done by whole passes. Five
 #    mistakes are common here, and each changes the number that models are chosen by.
@@ -160,7 +160,8 @@ axes.legend()
 #    last windows are filled up with targets that ``cross_entropy`` ignores, and it is the tokens that
 #    are summed, over all ranks. And every rank takes part, because the others wait in ``all_reduce``.
 #
-#    In exchange ``--val_tokens`` says on how many tokens; 0 means all. Who is to stop validates no more.
+#    In exchange ``--val_tokens`` says on how many tokens; 0 means all. Once told to stop, the run skips
+#    validation.
 
 # %% [markdown]
 # Saving everything, while training goes on
@@ -168,7 +169,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile
-#    :confirmed: c2c24e9a6694
+#    :confirmed: 8b23a811ff46
 #
 #    To go on as if nothing had happened takes more than weights. Dropout draws from a random state
 #    that every rank has for itself, so the states of all are collected, and each gets its own back.
@@ -186,7 +187,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: ddc187e5324d
+#    :confirmed: 825d92359397
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a
@@ -201,7 +202,8 @@ axes.legend()
 #    All ranks save, without another validation, which might take too long. (One that has begun is
 #    ended first: have it take seconds, by ``--val_tokens``.) They wait for the disk, wait for each
 #    other, and exit with a status that is not 0, so that the scheduler starts the job
-#    again: 143 by default, which is what a shell reports for a process that SIGTERM ended.
+#    again: 143 by default, which is what a shell reports for a process that SIGTERM ended. ``os._exit``
+#    ends the process at once, without shutting the interpreter down; so the group's threads can do no harm.
 #
 # .. run::
 #    :expect: Resuming after step 4\d

@@ -10,8 +10,8 @@ import os
 import sys
 
 import torch
+import torch._dynamo  # imported later, by DDP, it keeps the group alive
 import torch.distributed as dist
-import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP

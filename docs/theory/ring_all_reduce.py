@@ -11,7 +11,6 @@ import sys
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.multiprocessing as mp
 
 WORLD_SIZE = int(os.environ.get("NPROC", 4))

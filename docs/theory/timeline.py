@@ -18,7 +18,6 @@ import average_in_buckets
 import average_with_hooks
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # if imported later, it keeps the group
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from average_by_hand import WORLD_SIZE, check, largest

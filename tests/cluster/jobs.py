@@ -14,7 +14,7 @@ import torch
 from tests.processes import LIMIT, ROOT
 
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-FILES = ("multinode.py", "utils.py")
+FILES = ("multinode.py", "utils.py", "guard.py")
 SHORT = ["multinode.py", "4", "2", "--batch_size", "32"]
 
 
@@ -23,6 +23,17 @@ def lay(folder, *more):
     for name in (*FILES, *more):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
+
+
+def crash(folder, rank):
+    """Lay a lesson, crashing.py, that fails on this rank after the first backward. The line."""
+    lay(folder)
+    line = f'dist.get_rank() == {rank} and {{}}["boom"]'
+    backward = "        loss.backward()\n"
+    source = (ROOT / "multinode.py").read_text()
+    assert source.count(backward) == 1
+    (folder / "crashing.py").write_text(source.replace(backward, f"{backward}        {line}\n"))
+    return line
 
 
 def close(one, other, tolerance=1e-6):

@@ -21,7 +21,7 @@ def test_sigterm(training, undisturbed):
 
 
 def test_with_fewer_nodes_meanwhile(training):
-    """NNODES=1:2: one goes on alone, and says what that means for the batch, until one is back."""
+    """NNODES=1:2: one node trains alone until another joins it."""
     training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "150", *ARGS[2:]]
     training.start().reach(12)
     fault = Fault("a node dies, NNODES=1:2", training)
@@ -31,9 +31,7 @@ def test_with_fewer_nodes_meanwhile(training):
     clock = fault.clock
     assert [training[name].wait() for name in training.nodes.nodes] == [0, 0], clock.out
     said = "\n".join(text for command in training.commands.values() for _, text in command.lines)
-    batches = re.findall(r"(Starting|Resuming after epoch \d+), (\d+) samples a step", said)
-    assert [batch for _, batch in batches] == ["32", "16", "32"]
-    assert batches[0][0] == "Starting"
+    assert len(re.findall(r"Resuming after epoch \d+", said)) == 2  # as one node, then as two
     last = float(re.search(r"Epoch 150 \| loss ([\d.]+)", said)[1])
     assert last < 0.03
     assert repeated(clock, training["node2"]) <= SAVE_EVERY

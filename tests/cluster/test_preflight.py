@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.cluster.jobs import FILES
 from tests.processes import ROOT
 
-FILES = ("multinode.py", "utils.py")
 LIMIT = 120  # seconds; a bound on hangs, not a measure of speed
 
 

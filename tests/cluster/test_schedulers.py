@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cluster.conftest import POSSIBLE, named
-from tests.cluster.jobs import SHORT, Command, close, lay
+from tests.cluster.jobs import FILES, SHORT, Command, close, crash, lay
 from tests.cluster.training import ARGS, NOTICED, SAVE_EVERY, record
 from tests.faults import most_repeated, same
 from tests.processes import ROOT
@@ -39,8 +39,18 @@ def shared(tmp_path):
     """What all nodes see: a folder with the lesson and the recipes."""
     lay(tmp_path, "launch")
     yield tmp_path
-    for name in ("multinode.py", "utils.py"):  # no launcher edits it
+    for name in FILES:  # no launcher edits it
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def crashed(nodes, folder, rank, *words):
+    """The lesson fails on this rank: the launcher that `words` call passes on the traceback."""
+    line = crash(folder, rank)
+    to_file = ["sh", "-c", 'exec "$@" 2>"$0"', folder / "stderr.txt"]
+    words = [*to_file, *words, "python", "crashing.py", *SHORT[1:]]
+    command = Command(nodes, "node1", [str(word) for word in words])
+    status, said = command.wait(LIMIT), (folder / "stderr.txt").read_text()
+    assert status != 0 and line in said and "KeyError: 'boom'" in said, command.out + said
 
 
 def ran(nodes, words, **env):
@@ -129,6 +139,13 @@ def test_processes_that_srun_starts(with_slurm, shared, one_node):
 
 
 @missing(slurm.PROGRAMS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_srun_shows_the_traceback_of_a_crash(rank, with_slurm, shared):
+    words = [f"--chdir={shared}", "-N2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    crashed(with_slurm, shared, rank, "srun", *words, "sh", "launch/ranks.sh")
+
+
+@missing(slurm.PROGRAMS)
 def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
     """Near its time limit it does so itself; then a more urgent one takes its nodes."""
     job = Job(with_slurm, shared, "launch/slurm.sh", *ARGS, NPROC="1")
@@ -158,14 +175,25 @@ def with_ssh():
         yield nodes
 
 
-@missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
-def test_open_mpi(with_ssh, shared, one_node):
-    words = [
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2", "--mca",
-        "plm_rsh_args", f"-F {with_ssh.place}/ssh/client", "--mca", "oob_tcp_if_include", "eth0",
-        "--mca", "btl_tcp_if_include", "eth0", "--wdir", shared, "-x", "MASTER_ADDR=node1",
+def mpirun(nodes, folder, processes):
+    hosts = ",".join(f"{name}:{processes}" for name in nodes.nodes)
+    return [
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", hosts, "--mca",
+        "plm_rsh_args", f"-F {nodes.place}/ssh/client", "--mca", "oob_tcp_if_include", "eth0",
+        "--mca", "btl_tcp_if_include", "eth0", "--wdir", folder, "-x", "MASTER_ADDR=node1",
         "-x", "PATH", "sh", "launch/ranks.sh",
     ]  # fmt: skip
+
+
+@missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
+@pytest.mark.parametrize("rank", [0, 1])
+def test_mpirun_shows_the_traceback_of_a_crash(rank, with_ssh, shared):
+    crashed(with_ssh, shared, rank, *mpirun(with_ssh, shared, 1))
+
+
+@missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
+def test_open_mpi(with_ssh, shared, one_node):
+    words = mpirun(with_ssh, shared, 2)
     named = ran(with_ssh, [*words, "sh", "-c", NAMES]).splitlines()
     # Now and then Open MPI warns that ssh was at work before it had a process group of its own.
     named = [line for line in named if "plm:rsh: Warning: setpgid" not in line]

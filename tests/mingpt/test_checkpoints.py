@@ -1,6 +1,7 @@
 """A checkpoint of another run is refused; one of this run goes on with the options of today."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from guard import UserError
 from mingpt import checkpoints
 from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
+from tests.mingpt.conftest import options
+from tests.mistakes import ALONE
 from tests.processes import ROOT
 
 OTHERS = {
@@ -80,31 +83,97 @@ def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
         checkpoints.load(str(path) + "x")
 
 
+def other_weights(checkpoint):
+    checkpoint["model"] = {f"module.{name}": value for name, value in checkpoint["model"].items()}
+
+
+def one_group(checkpoint):
+    groups = checkpoint["optimizer"]["param_groups"]
+    groups[0]["params"] += groups.pop()["params"]
+
+
+def state_of_sgd(checkpoint):
+    """AdamW loads it, and fails in its first step."""
+    states = checkpoint["optimizer"]["state"]
+    for number, state in states.items():
+        states[number] = {"momentum_buffer": state["exp_avg"]}
+
+
+OF_ANOTHER = {
+    other_weights: r"Missing key\(s\) in state_dict: |Unexpected key\(s\) in state_dict: ",
+    one_group: "loaded state dict has a different number of parameter groups",
+    state_of_sgd: r"'\w+'",
+}
+
+
+@pytest.mark.parametrize("change", OF_ANOTHER)
+def test_a_model_or_an_optimizer_of_another_script(change, group, config, text, tmp_path):
+    from mingpt import trainer
+
+    args = config()
+    dataset, model, optimizer = trainer.load_train_objs(args)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    file = checkpoints.File(args, model.config, dataset)
+    file.save({
+        "model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": {},
+        "rng": [checkpoints.rng_state(torch.device("cpu"))], "steps_run": 3,
+    })  # fmt: skip
+    file.wait()
+    path = tmp_path / "mingpt.pt"
+    checkpoint = torch.load(path)
+    change(checkpoint)
+    torch.save(checkpoint, path)
+    before = path.read_bytes()
+
+    def run(module, *words):
+        return subprocess.run(
+            [sys.executable, "-m", module, *map(str, words)], cwd=tmp_path, capture_output=True,
+            text=True, timeout=120,
+            env={**os.environ, **ALONE, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+
+    ended = run("mingpt.main", *options(data=text))
+    line = rf"main.py: mingpt.pt belongs to another model or optimizer \(({OF_ANOTHER[change]}).*\)"
+    assert ended.returncode == 2, ended
+    assert re.fullmatch(rf"{line}: move it away to .*\n", ended.stderr), ended
+    assert len(ended.stderr) < 300 and path.read_bytes() == before
+    if change is other_weights:  # sample.py has no run that could start afresh
+        ended = run("mingpt.sample", "--count", 1)
+        assert ended.returncode == 1 and "Error(s) in loading state_dict" in ended.stderr
+        assert "NameError" not in ended.stderr
+
+
 FAILING = """
-import guard, torch
+import guard, sys, torch
 from guard import UserError
 from types import SimpleNamespace
 from mingpt import checkpoints
 from mingpt.model import GPTConfig
 
 def main():
-    args = SimpleNamespace(checkpoint_path="mingpt.pt")
+    args = SimpleNamespace(checkpoint_path="mingpt.pt", compile=False)
     file = checkpoints.File(args, GPTConfig(), SimpleNamespace(about={}))
     file.save({"model": torch.ones(9), "steps_run": 3})
-    raise UserError("something else")
+    raise eval(sys.argv[1])
 
 guard.install_excepthook()
 main()
 """
 
 
-def test_a_save_under_way_is_completed_when_training_fails(tmp_path):
+@pytest.mark.parametrize("error, status, says", [
+    ("UserError('something else')", 2, r"-c: something else\n"),
+    ("KeyError('boom')", 1, r"(?s)Traceback .* in main\nKeyError: 'boom'\n"),
+])  # fmt: skip
+def test_a_save_under_way_is_completed_when_training_fails(error, status, says, tmp_path):
     path = f"{slow_saves(tmp_path / 'slow')['PYTHONPATH']}:{ROOT}"
     ended = subprocess.run(
-        [sys.executable, "-c", FAILING], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", FAILING, error], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (2, "-c: something else\n")
+    assert ended.returncode == status and re.fullmatch(says, ended.stderr), ended
     assert checkpoints.load(str(tmp_path / "mingpt.pt"))["steps_run"] == 3
     assert sorted(leftovers(tmp_path)) == ["mingpt.pt", "slow"]
 

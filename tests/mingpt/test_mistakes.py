@@ -75,7 +75,8 @@ def test_only_one_rank_helps(capsys, monkeypatch):
 
 @pytest.mark.parametrize("batch, world, nearest", [(12, 8, 16), (12, 5, 10), (2, 3, 3)])
 def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
-    with pytest.raises(UserError, match=f"batch_size is {batch}.* {world}: the nearest is {nearest}"):
+    message = f"batch_size is {batch}.* {world}: the nearest is {nearest}"
+    with pytest.raises(UserError, match=message):
         Config(batch_size=batch).accumulation(world)
     assert Config(batch_size=nearest).accumulation(world) == 1
     assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8

@@ -1,5 +1,8 @@
 """Each rule of the series, broken on purpose in a series that breaks none."""
 
+import subprocess
+from functools import partial
+
 import pytest
 
 from tools import series
@@ -177,6 +180,17 @@ def test_but_every_other_is(tree, file):
     tree.write(file, "")
     message = f"{file}:1: no lesson of lessons.toml has this file: list it or remove it"
     assert problems(tree) == [message]
+
+
+def test_a_script_that_git_does_not_track_is_somebodys_own(tree):
+    git = partial(subprocess.run, cwd=tree.root, check=True)
+    git(["git", "init", "-q"])
+    git(["git", "add", "."])
+    tree.write("five.py", "")
+    (tree.root / ".#one.py").symlink_to("nowhere")
+    assert problems(tree) == []
+    git(["git", "add", "five.py"])
+    assert len(problems(tree)) == 1
 
 
 @pytest.mark.parametrize("file", ["utils.py", "README.md"])

@@ -142,6 +142,17 @@ def test_a_line_moved_to_another_definition_is_told():
     ]
 
 
+def test_a_line_moved_into_a_new_function_is_no_noise():
+    old = "def f():\n    a(1)\n    b(2)\n"
+    assert noises(old, "def f():\n    g()\n    b(2)\n\n\ndef g():\n    a(1)\n") == []
+    start = 'import a\n\n\nif __name__ == "__main__":\n    main(1)\n'
+    worker = "def worker():\n    main(1)\n\n\nif __name__"
+    assert noises(start, start.replace("main(1)", "spawn(2)").replace("if __name__", worker)) == []
+    method = "class A:\n    def f(self):\n        a(1)\n        b(2)\n"
+    added = "class A:\n    def f(self):\n        b(2)\n\n    def g(self):\n        a(1)\n"
+    assert noises(method, added) == []
+
+
 def test_a_renamed_function_is_told_though_definitions_are_aligned_by_name():
     found = noises("def save(x):\n    f(x)\n", "def store(x):\n    f(x)\n")
     assert "new.py:1: 'save' is only renamed to 'store'" in found

@@ -17,9 +17,8 @@ def run(lesson: str, text: str, limit: float = LIMIT) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / LESSONS[lesson].file
         script.write_text(text)
-        utils = script.with_name("utils.py")
-        utils.write_text((ROOT / "utils.py").read_text())
-        return observe([script, utils], scenarios.acts(lesson, script.name), limit)
+        files = [script, ROOT / "utils.py", ROOT / "guard.py"]
+        return observe(files, scenarios.acts(lesson, script.name), limit)
 
 
 @cache

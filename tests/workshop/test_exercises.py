@@ -4,7 +4,7 @@ import pytest
 
 from tests.processes import LESSONS
 from tests.workshop.scripts import mistake, right, told
-from workshop.exercises import WHOLE, exercises, undone
+from workshop.exercises import exercises, undone
 from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
@@ -35,8 +35,10 @@ def test_a_solution_passes_every_check(lesson):
 
 def test_every_edit_of_the_spine_is_an_exercise_and_every_lesson_one_more():
     for lesson in TAUGHT:
-        for edit in [*(edit.name for edit in LESSONS[lesson].edits), WHOLE]:
-            assert f"{lesson}/{edit}" in exercises()
+        path = exercises()[lesson]
+        assert [step.name for step in path.steps] == [
+            f"{lesson}/{edit.name}" for edit in LESSONS[lesson].edits
+        ]
     assert sum("Bug hunt" in one.title for one in exercises().values()) >= 10
 
 
@@ -51,10 +53,11 @@ def test_a_start_is_python_and_not_the_solution(name):
 
 
 def test_a_block_whose_first_line_goes_lets_go_of_what_stands_in_it():
-    text = undone(LESSONS["multigpu"].edit("end-the-process-group"))
-    assert "    ddp_setup(rank, world_size)\n    main(args)\n" in text
+    text = undone(LESSONS["mingpt"].edit("accumulate-gradients"))
+    assert "\n        source, targets = data.to_device(next(batches), self.device)\n" in text
 
 
 def test_with_a_definition_goes_what_others_have_put_into_it():
     text = undone(LESSONS["multigpu"].edit("start-the-processes"))
-    assert "finally" not in text and "def worker" not in text
+    assert "LOCAL_RANK" in LESSONS["multigpu"].source.text.partition("def worker")[2]
+    assert "LOCAL_RANK" not in text.partition("def main")[2] and "def worker" not in text

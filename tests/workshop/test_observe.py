@@ -35,6 +35,13 @@ def test_every_kind_of_fact_is_documented():
     assert not missing
 
 
+def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
+    backward = {"kind": "backward", "t": 1}
+    for message, waits in (("Connection reset by peer", backward), ("too hot", None)):
+        ended = [{"kind": "raised", "t": 2, "message": message}, {"kind": "exit", "t": 3}]
+        assert facts.Worker({}, [backward, *ended]).waits == waits
+
+
 def test_what_the_ranks_saw_and_sent():
     run = right("multigpu")
     first, second = run.attempts[0].ranks
@@ -80,7 +87,7 @@ def test_it_changes_nothing(tmp_path):
     for name in ("with", "without"):
         folder = tmp_path / name
         folder.mkdir()
-        for script in ("multigpu.py", "utils.py"):
+        for script in ("multigpu.py", "utils.py", "guard.py"):
             shutil.copy(ROOT / script, folder)
         env = {**os.environ, "NPROC": "2", "OMP_NUM_THREADS": "1"}
         if name == "with":

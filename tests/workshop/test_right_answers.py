@@ -59,7 +59,7 @@ def learn(place, how_many, port, epochs, every, file):
 
 if __name__ == "__main__":
     wishes = utils.parse_args("    python multigpu.py")
-    number = utils.num_processes(wishes)
+    number = utils.num_processes()
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True)
     crew = [
         get_context("spawn").Process(target=learn, args=(
@@ -79,7 +79,7 @@ def test_a_script_of_ones_own_without_ddp_sampler_or_loader():
 def test_a_sampler_of_ones_own_and_all_gather_for_all_reduce():
     assert_right("multigpu", changed(
         "multigpu",
-        ("        dist.all_reduce(totals)  # by every rank, or the others wait for it\n",
+        ("        dist.all_reduce(totals)  # every rank must call this, or the others hang\n",
          "        parts = [torch.empty_like(totals) for _ in range(dist.get_world_size())]\n"
          "        dist.all_gather(parts, totals)\n"
          "        totals = sum(parts)\n"),
@@ -105,10 +105,10 @@ def test_a_resume_of_ones_own_after_a_failure():
     """Only rank 0 reads; the others get weights, state and number from it."""
     assert_right("multigpu_torchrun", changed(
         "multigpu_torchrun",
-        ("        checkpoint = utils.read_checkpoint(self.path, model, self.optimizer)\n"
+        ("        checkpoint = utils.read_checkpoint(self.path)\n"
          "        self.epochs_run",
          "        found = [None]\n"
-         "        if self.rank == 0 and os.path.exists(self.path):\n"
+         "        if dist.get_rank() == 0 and os.path.exists(self.path):\n"
          "            found = [torch.load(self.path)]\n"
          "        dist.broadcast_object_list(found, src=0)\n"
          "        checkpoint = found[0] or {'epochs_run': 0}\n"
@@ -121,13 +121,13 @@ def test_the_newest_checkpoint_found_by_sums_and_sent_tensor_by_tensor():
         "multinode",
         ("        progress = [None] * dist.get_world_size()\n"
          '        dist.all_gather_object(progress, checkpoint["epochs_run"])\n'
-         "        newest = [checkpoint]\n"
+         "        newest = [checkpoint]  # broadcast whole: through GPU memory under NCCL\n"
          "        dist.broadcast_object_list(newest, src=progress.index(max(progress)))\n"
          "        checkpoint = newest[0]\n",
          "        progress = torch.zeros(dist.get_world_size(), dtype=torch.int64)\n"
-         '        progress[self.rank] = checkpoint["epochs_run"]\n'
+         '        progress[dist.get_rank()] = checkpoint["epochs_run"]\n'
          "        dist.all_reduce(progress)\n"
-         "        box = [checkpoint if self.rank == int(progress.argmax()) else None]\n"
+         "        box = [checkpoint if dist.get_rank() == int(progress.argmax()) else None]\n"
          "        boxes = [None] * dist.get_world_size()\n"
          "        dist.all_gather_object(boxes, box)\n"
          "        checkpoint = next(box[0] for box in boxes if box[0])\n"),
@@ -144,9 +144,9 @@ def test_a_loss_that_is_a_module_keywords_and_gather():
         ("F.mse_loss(self.model(source), targets)",
          "torch.nn.MSELoss()(self.model(input=source), targets)"),
         ("        loss.backward()\n", "        torch.autograd.backward(loss)\n"),
-        ("        dist.all_reduce(totals)  # by every rank, or the others wait for it\n",
+        ("        dist.all_reduce(totals)  # every rank must call this, or the others hang\n",
          "        parts = [torch.empty_like(totals) for _ in range(2)]\n"
-         "        dist.gather(totals, parts if self.rank == 0 else None)\n"
+         "        dist.gather(totals, parts if dist.get_rank() == 0 else None)\n"
          "        totals = sum(parts)\n"),
     ))  # fmt: skip
 

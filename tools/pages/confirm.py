@@ -35,7 +35,8 @@ def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = P
             changed.append(f"{found['lesson']} {found['edit']}: {fingerprint}")
         return text
 
-    for page in sorted([*folder.glob("*.py"), *folder.glob("*.rst")]):
+    pages = filter(series.own(ROOT), [*folder.glob("*.py"), *folder.glob("*.rst")])
+    for page in sorted(pages):
         old = page.read_text(encoding="utf-8")
         if (text := DIFF.sub(confirmed, old)) != old:
             page.write_text(text, encoding="utf-8")

@@ -4,12 +4,14 @@
         print(ran.line, ran.status, ran.seconds, ran.output)
 
 The lines of one call run one after the other in one new folder that holds copies of the scripts,
-as if a reader had just cloned the repository; what they leave there is deleted. Their output is
-kept in `cache` under a hash of the lines and of every file they depend on.
+as if a reader had just cloned the repository; what they leave there is deleted, and the processes
+that they leave are killed, even if this process is killed first. Their output is kept in `cache`
+under a hash of the lines and of every file they depend on.
 """
 
 import ast
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -19,21 +21,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from tools.series import own
+
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs", "docs/theory", "docs/symptoms",
-          "mingpt", "launch", "tools/series", "tools/bench/results", "workshop"]  # fmt: skip
+COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs/*", "docs/theory/*", "docs/symptoms/*",
+          "mingpt/*", "launch/*", "tools/series/*", "tools/bench/results/*",
+          "workshop/**/*"]  # fmt: skip
 OURS = re.compile(
     r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|NPROC"
     r"|OMP_NUM_THREADS|MPLBACKEND|PAGES_RUNS|PYTHON.*"
 )
+LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
 
 
@@ -67,8 +75,8 @@ def run(
     if kept and kept.exists():
         return [Ran(**fields) for fields in json.loads(kept.read_text())]
     ran = []
-    with tempfile.TemporaryDirectory(prefix="pages-") as folder:
-        _copy_scripts(Path(folder))
+    with tempfile.TemporaryDirectory(dir=_folder()) as folder:
+        copy(COPIED, Path(folder))
         for line in lines:
             ran.append(_run(line, folder, timeout))
             if ran[-1].status:
@@ -83,10 +91,10 @@ def run(
 
 def dependencies(lines: list[str]) -> list[Path]:
     """The project's files whose text may change what the lines print."""
-    found, waiting = set(), _named(" ".join(lines))
+    is_own, found, waiting = own(ROOT), set(), _named(" ".join(lines))
     while waiting:
         file = waiting.pop()
-        if file not in found:
+        if file not in found and is_own(file):
             found.add(file)
             waiting += _imported(file) if file.suffix == ".py" else []
     return sorted(found)
@@ -105,20 +113,18 @@ def _key(lines):
 
 
 def _named(text):
-    """The files that a line names; and all that tools/series reads, where it runs that."""
-    words = re.findall(r"[\w./-]+", text)
-    named = [ROOT / word for word in words if word[0] != "/" and (ROOT / word).is_file()]
+    """The paths that a line may mean; and all that tools/series reads, where it runs that."""
+    named = [ROOT / word for word in re.findall(r"[\w./-]+", text) if word[0] != "/"]
     for module in re.findall(r"-m +([\w.]+)", text):
         path = ROOT / module.replace(".", "/")
-        named += [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else []
-        named += sorted(file for kind in ("*.py", "*.toml") for file in path.rglob(kind))
+        named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
         if module in ("tools.series", "workshop"):
-            named += [ROOT / "lessons.toml", *sorted(ROOT.glob("*.py"))]
+            named += [ROOT / "lessons.toml", *ROOT.glob("*.py")]
     return named
 
 
 def _imported(file):
-    """The project's files that a file imports, wherever in it, packages on the way included."""
+    """The paths that the imports of a file may mean, packages on the way included."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         folders, names = [file.parent, ROOT], []
@@ -131,28 +137,43 @@ def _imported(file):
             for end in range(1, len(parts) + 1):
                 place = folder.joinpath(*parts[:end])
                 found |= {place.with_suffix(".py"), place / "__init__.py"}
-    return [path for path in found if path.is_file()]
+    return found
 
 
-def _copy_scripts(folder):
-    for pattern in COPIED:
-        for path in ROOT.glob(pattern):
-            target = folder / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(path, target)
+def copy(patterns: Iterable[str], folder: Path):
+    """Copy those of the project's files that match a pattern."""
+    for path in filter(own(ROOT), (path for pattern in patterns for path in ROOT.glob(pattern))):
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+
+
+def _folder():
+    with LOCK:
+        return _watched_folder()
+
+
+@functools.cache
+def _watched_folder():
+    """A folder for all that runs here. A second process waits for the end of this one, then deletes
+    the folder and kills what still runs: SIGKILL leaves this process no time for that."""
+    folder = tempfile.mkdtemp(prefix="pages-")
+    end, _ = os.pipe()  # the other end stays open for as long as this process lives
+    command = [sys.executable, "-m", __spec__.name, folder]
+    top = Path(__file__).parents[2]
+    null = subprocess.DEVNULL
+    subprocess.Popen(command, cwd=top, stdin=end, stdout=null, stderr=null, start_new_session=True)
+    os.close(end)
+    return folder
 
 
 def _run(line, folder, timeout):
-    mark = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="pages-") as temporary:
+    with tempfile.TemporaryDirectory(dir=_folder()) as mark:
         start = time.monotonic()
         process = subprocess.Popen(
             ["bash", "-o", "pipefail", "-c", line],
             cwd=folder,
-            env=_environment(temporary) | {"PAGES_RUN": mark},
+            env=_environment(mark) | {"PAGES_RUN": mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -169,7 +190,7 @@ def _run(line, folder, timeout):
         finally:
             _kill(mark)
         seconds = time.monotonic() - start
-    output = _without_places(output.replace(temporary, "/tmp"), folder)
+    output = _without_places(output.replace(mark, "/tmp"), folder)
     return Ran(line, output, process.returncode, round(seconds, 1))
 
 
@@ -184,7 +205,7 @@ def _environment(temporary):
 
 
 def _kill(mark):
-    """SIGKILL for all that the line has started, whatever session it has moved to."""
+    """SIGKILL for all that has the mark, whatever session it has moved to."""
     quiet = 0
     for _ in range(10):  # again, for what they started while we looked
         found = [process for process in psutil.process_iter() if _is_marked(process, mark)]
@@ -200,7 +221,7 @@ def _kill(mark):
 
 def _is_marked(process, mark):
     try:
-        return process.environ().get("PAGES_RUN") == mark
+        return f"{process.environ().get('PAGES_RUN')}/".startswith(f"{mark}/")
     except psutil.Error:  # ended meanwhile, or not ours to look at
         return False
 
@@ -212,3 +233,9 @@ def _without_places(output, folder):
     output = re.sub(re.escape(sys.prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
     output = re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
     return output.replace(f"{sys.prefix}/bin/", "")
+
+
+if __name__ == "__main__":  # see _watched_folder
+    sys.stdin.read()
+    _kill(sys.argv[1])
+    shutil.rmtree(sys.argv[1], ignore_errors=True)

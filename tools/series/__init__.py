@@ -18,17 +18,22 @@ after files have changed.
     partition.py  the changed lines of a lesson dealt out to its edits
     model.py      Series, Lesson, Edit
     manifest.py   lessons.toml read and checked; its docstring is the reference for the format
+    stages.py     the script that each edit leaves behind: multigpu@3
+    launch.py     a stage run as its page says
+    observe.py    whether a stage shows what lessons.toml says; probe.py: what its output cannot
+    files.py      which files are the project's own
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
     sync.py       a change in one script merged into all its descendants
     render.py     diffs, tree and table as text
 """
 
 from .diff import Line, hunks, near_changes
+from .files import own
 from .manifest import load
 from .model import Edit, Lesson, Series
 from .source import Problem, SeriesError, Source
 
 __all__ = [
     "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
-    "load", "near_changes",
+    "load", "near_changes", "own",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
-"""python -m tools.series: check the lessons, show how they differ, carry a change down the tree."""
+"""python -m tools.series: show, run and compare the lessons and their stages; check the series."""
 
 import argparse
+import difflib
 import os
 import sys
 from pathlib import Path
 
-from . import lint, render, sync
+from . import launch, lint, observe, render, stages, sync
 from .manifest import load
 from .model import Series
 from .source import SeriesError
@@ -39,10 +40,23 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
+    stage = "a lesson, or a stage of it: multigpu@3 has the first three edits of multigpu"
+    sub = add("show", _show, "print the script of a stage")
+    sub.add_argument("stage", help=stage)
+    sub = add("run", _run, "run a stage in the current folder, as the lesson's page says")
+    sub.add_argument("stage", help=stage)
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: documented")
+    sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit; or how two "
+              "scripts differ: a stage and the one before, or any two stages or files")  # fmt: skip
+    sub.add_argument("one", help=stage + "; or a file")
+    sub.add_argument("other", nargs="?", help="likewise")
+    sub.add_argument("--edit", metavar="NAME", help="only this edit of a lesson")
+    sub = add("observe", _observe, "run stages, and say whether each shows what its edit promises "
+              "and the stage before does not; exit 1 if not")  # fmt: skip
+    sub.add_argument("stage", help="a stage, or a lesson: all its stages")
+    sub.add_argument("--processes", type=int, help="per node; default: as documented")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: 3 1")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
-    sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit")
-    sub.add_argument("lesson")
-    sub.add_argument("--edit", metavar="NAME", help="only this edit")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
     sub.add_argument("script", help="name of the lesson, or its file")
     sub.add_argument("--check", action="store_true", help="say what would change, write nothing")
@@ -65,13 +79,59 @@ def _lint(series: Series, options) -> int:
     edits = sum(len(lesson.edits) for lesson in series)
     lines = sum(sum(lesson.count()) for lesson in series)
     print(f"{len(series)} lessons, {edits} edits, {lines} changed lines: no problems")
+    if series.with_stages and not lint.can_check_names():
+        print("skipped: undefined and unused names of the stages (pip install ruff)")
     return 0
+
+
+def _show(series: Series, options) -> int:
+    sys.stdout.write(stages.find(series, options.stage).source.text)
+    return 0
+
+
+def _run(series: Series, options) -> int:
+    return launch.run(stages.find(series, options.stage), options.args)
 
 
 def _diff(series: Series, options) -> int:
-    lesson = series[options.lesson]
-    print(render.diff(lesson, lesson.edit(options.edit) if options.edit else None))
+    one, other = options.one, options.other
+    if other is None and "@" not in one:
+        lesson = series[one]
+        print(render.diff(lesson, lesson.edit(options.edit) if options.edit else None))
+        return 0
+    if other is None:
+        stage = stages.find(series, one)
+        one, other = stage.before.name if stage.number else one, one
+    texts = [_text(series, name).splitlines(keepends=True) for name in (one, other)]
+    sys.stdout.writelines(difflib.unified_diff(*texts, one, other))
     return 0
+
+
+def _text(series: Series, name: str) -> str:
+    """The text of a stage, or of a file."""
+    if name.partition("@")[0] in series.lessons:
+        return stages.find(series, name).source.text
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        known = ", ".join(series.lessons)
+        raise SeriesError(f"{name} is no lesson ({known}), and no file to read: {error}") from None
+
+
+def _observe(series: Series, options) -> int:
+    stage = stages.find(series, options.stage)
+    if not stage.lesson.has_stages or stage.number == 0:
+        raise SeriesError(f"{options.stage} has no edit that says what it shows")
+    found = [stage] if "@" in options.stage else stages.of(stage.lesson)[1:]
+    problems = 0
+    for one in found:
+        seen = observe.Observed(one, tuple(options.args) or observe.ARGS, options.processes)
+        problems += bool(seen.problem)
+        good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
+        if not seen.is_visible:
+            good = f"{one.name} runs; {one.edit.name} shows with more processes only"
+        print(seen.problem or good, flush=True)
+    return 1 if problems else 0
 
 
 def _sync(series: Series, options) -> int:

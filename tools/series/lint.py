@@ -1,11 +1,16 @@
 """The rules of the series, checked over the whole tree."""
 
 import ast
+import importlib.util
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import noise, render
+from . import noise, render, stages
+from .files import own
 from .manifest import MANIFEST
 from .model import Lesson, Series
 from .source import Problem, SeriesError, Source
@@ -26,31 +31,32 @@ def lint(series: Series) -> list[Problem]:
             broken.add(lesson)
             problems += error.args
             continue
-        problems += [*_order(series, lesson), *_columns(series, lesson), *_manual(lesson)]
+        problems += [*_order(series, lesson.source), *_columns(series, lesson), *_manual(lesson)]
         if lesson.parent and lesson.parent not in broken:
             problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
     if not broken:  # the README's table counts the lines of all
-        problems += _readme(series)
+        problems += [*_stages(series), *_readme(series)]
     return sorted(problems)
 
 
 def _unlisted(series: Series) -> Iterator[Problem]:
     listed = {lesson.file for lesson in series}
-    present = {path.relative_to(series.root).as_posix() for path in series.root.glob("beyond/*.py")}
-    present |= {path.name for path in series.root.glob("*.py")} - _EXEMPT
-    for file in sorted(present - listed):
+    scripts = [*series.root.glob("*.py"), *series.root.glob("beyond/*.py")]
+    own_scripts = filter(own(series.root), scripts)
+    present = {path.relative_to(series.root).as_posix() for path in own_scripts}
+    for file in sorted(present - listed - _EXEMPT):
         yield Problem(file, 1, f"no lesson of {MANIFEST} has this file: list it or remove it")
 
 
-def _order(series: Series, lesson: Lesson) -> Iterator[Problem]:
+def _order(series: Series, source: Source) -> Iterator[Problem]:
     """Definitions stand in the order of the series, and the series knows them all."""
     above = None
-    for name, line in lesson.source.definitions:
+    for name, line in source.definitions:
         if name not in series.order:
             message = f"{name} is not in the order of [series]: add it there, or do without"
-            yield Problem(lesson.file, line, message)
+            yield Problem(source.file, line, message)
         elif above and series.order.index(name) < series.order.index(above):
-            yield Problem(lesson.file, line, f"{name} stands below {above}: move it above")
+            yield Problem(source.file, line, f"{name} stands below {above}: move it above")
         else:
             above = name
 
@@ -84,6 +90,59 @@ def _budget(lesson: Lesson) -> Iterator[Problem]:
         changes = f"{added + removed} changed lines ({added} added, {removed} removed)"
         message = f"[{lesson.name}] {changes}, budget {lesson.budget}: shorten {lesson.file}"
         yield Problem(MANIFEST, lesson.line, message)
+
+
+def _stages(series: Series) -> Iterator[Problem]:
+    """Every stage is a script: it parses, keeps the order, and uses no name that is not there."""
+    found = {}
+    for lesson in series:
+        if any(edit.observation for edit in lesson.edits) and not lesson.has_stages:
+            silent = next(edit for edit in lesson.edits if not edit.observation)
+            message = f"[{lesson.name}] {silent.name} says nothing of what it shows: add shows"
+            yield Problem(MANIFEST, silent.line, message)
+        if not lesson.has_stages or lesson.problems:
+            continue
+        for stage in stages.of(lesson)[1:]:
+            try:
+                found[stage.file] = stage
+                yield from _order(series, stage.source) if not stage.is_last else ()
+            except SeriesError as error:
+                yield from _in_stage(stage, error.args)
+                return
+        if stage.source.text != lesson.source.text:
+            message = f"its stages end in another script than {lesson.file}"
+            yield Problem(MANIFEST, lesson.line, f"[{lesson.name}] {message}")
+    said = set()
+    for file, line, message in _undefined_and_unused(found):
+        if (found[file].lesson, message) not in said:  # later stages have it, too
+            said.add((found[file].lesson, message))
+            yield from _in_stage(found[file], [Problem(file, int(line), message)])
+
+
+def _in_stage(stage, problems) -> Iterator[Problem]:
+    for problem in problems:
+        where = f"{stage.name}, line {problem.line}"
+        message = f"[{stage.lesson.name}] {where}: {problem.message}; which edit has the line?"
+        yield Problem(MANIFEST, stage.edit.line, message)
+
+
+def can_check_names() -> bool:
+    return importlib.util.find_spec("ruff") is not None
+
+
+def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
+    """What ruff's F rules say of the stages: file, line, message. Nothing if there is no ruff."""
+    if not found or not can_check_names():
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        for file, stage in found.items():
+            Path(folder, file).write_text(stage.source.text, encoding="utf-8")
+        ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select=F"]
+        said = subprocess.run(
+            [*ruff, "--output-format=concise", "."], cwd=folder, capture_output=True, text=True
+        )
+    problems = re.findall(r"^([^:\n]+):(\d+):\d+: (.*)$", said.stdout, re.MULTILINE)
+    return sorted(problems, key=lambda problem: list(found).index(problem[0]))
 
 
 def _utils(series: Series) -> Iterator[Problem]:

@@ -18,6 +18,14 @@
     name   = "distribute-the-data"
     title  = "Distributing input data"
     scopes = ["prepare_dataloader", { in = "Trainer._run_epoch", match = "set_epoch" }]
+    shows  = "…"              # what the script prints after this edit, and not before it; and/or
+    lacks  = "…"              # what it prints before this edit, and no longer after it
+    fault  = "kill"           # optional: what goes wrong in those runs; tools/series/observe.py
+    processes = 2             # optional: with fewer processes the edit changes nothing; default 1
+
+`shows` and `lacks` are regular expressions (`.` matches line breaks, `^` and `$` at each line),
+searched in what the stage prints under the probe. If all edits of a lesson have one of them, the
+lesson has stages: after each edit, in this order, there is a script that runs.
 
 A scope takes the changed lines of a definition (names: Source.scopes): those that the regular
 expression `match` is found in, or without one, all that no match takes. The edits of a lesson must
@@ -28,7 +36,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from .model import Edit, Lesson, Scope, Series, parse_command
+from .model import FAULTS, Edit, Lesson, Observation, Scope, Series, parse_command
 from .source import Problem, SeriesError
 
 MANIFEST = "lessons.toml"
@@ -71,6 +79,9 @@ _LESSON = {"title": "a string", "page": "a string", "run": "a string"}
 _CHILD = _LESSON | {"parent": "a string", "budget": "a whole number", "edit": "tables"}
 _OPTIONAL = {"file": "a string", "parent": "a string", "renames": "a table of strings"}
 _EDIT = {"name": "a string", "title": "a string", "scopes": "a list"}
+_OBSERVATION = {
+    "shows": "a string", "lacks": "a string", "fault": "a string", "processes": "a whole number"
+}  # fmt: skip
 _SCOPE = {"in": "a string", "match": "a string"}
 
 
@@ -114,14 +125,28 @@ class _Reader:
         return lesson
 
     def edit(self, lesson, table, where, nth) -> Edit:
-        self.check(table, _EDIT, where, nth=nth)
+        self.check(table, _EDIT, where, _OBSERVATION, nth)
         name = table["name"]
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
             self.fail(where, f"name {name!r}: use small letters, digits and single hyphens", nth)
         if any(edit.name == name for edit in lesson.edits):
             self.fail(where, f"name {name!r} is taken by an edit above", nth)
         scopes = [self.scope(scope, where, nth) for scope in table["scopes"]]
-        return Edit(lesson, name, table["title"], scopes, self.line(where, nth))
+        return Edit(
+            lesson, name, table["title"], scopes, self.line(where, nth),
+            self.observation(table, where, nth),
+        )  # fmt: skip
+
+    def observation(self, table, where, nth) -> Observation | None:
+        known = {key: table[key] for key in _OBSERVATION if key in table}
+        for key in ("shows", "lacks"):
+            if key in known:
+                known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
+        if known and not known.keys() & {"shows", "lacks"}:
+            self.fail(where, f"{', '.join(known)} without shows or lacks: add one of them", nth)
+        if known.get("fault", FAULTS[0]) not in FAULTS:
+            self.fail(where, f"fault {known['fault']!r} is none of {', '.join(FAULTS)}", nth)
+        return Observation(**known) if known else None
 
     def scope(self, value, where, nth) -> Scope:
         if isinstance(value, str):
@@ -129,10 +154,13 @@ class _Reader:
         if not isinstance(value, dict):
             self.fail(where, f"scope {value!r} must be a string or {{ in = …, match = … }}", nth)
         self.check(value, _SCOPE, where, nth=nth)
+        return Scope(value["in"], self.pattern("match", value["match"], where, nth))
+
+    def pattern(self, key, text, where, nth, flags=0) -> re.Pattern:
         try:
-            return Scope(value["in"], re.compile(value["match"]))
+            return re.compile(text, flags)
         except re.error as error:
-            self.fail(where, f"match {value['match']!r} is not a regular expression: {error}", nth)
+            self.fail(where, f"{key} {text!r} is not a regular expression: {error}", nth)
 
     def check(self, table, required, where, optional=None, nth=0):
         known = required | (optional or {})

@@ -24,6 +24,23 @@ class Scope:
         return f"{self.name} with match {self.match.pattern!r}" if self.match else self.name
 
 
+FAULTS = ("kill", "raise", "new-disk")  # what they are: tools/series/observe.py
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a run of an edit's stage prints, and a run of the stage before does not."""
+
+    shows: re.Pattern | None = None
+    lacks: re.Pattern | None = None
+    fault: str | None = None  # one of FAULTS: what goes wrong in both runs
+    processes: int = 1  # the least number of processes with which the two stages differ
+
+    def holds(self, output: str) -> bool:
+        shown = not self.shows or self.shows.search(output)
+        return bool(shown) and not (self.lacks and self.lacks.search(output))
+
+
 @dataclass(eq=False)
 class Edit:
     """A named group of changed lines of a lesson."""
@@ -33,6 +50,7 @@ class Edit:
     title: str
     scopes: list[Scope]
     line: int  # of its table in the manifest
+    observation: "Observation | None" = None
 
     @property
     def lines(self) -> list[Line]:
@@ -91,6 +109,11 @@ class Lesson:
         """Why the edits do not partition the diff; empty if they do."""
         return self._assigned[1]
 
+    @property
+    def has_stages(self) -> bool:
+        """Whether every edit leaves a script that runs, and says what that shows."""
+        return bool(self.edits) and all(edit.observation for edit in self.edits)
+
     def diff(self) -> list[Line]:
         """The changed lines, in reading order."""
         return [row for row in self.rows if row.changed]
@@ -124,6 +147,11 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.lessons)
+
+    @property
+    def with_stages(self) -> list[str]:
+        """The names of the lessons that have stages."""
+        return [lesson.name for lesson in self if lesson.has_stages]
 
 
 def _pick(known, name, kind):

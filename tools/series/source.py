@@ -35,17 +35,23 @@ class Source:
     def read(cls, root: Path, file: str) -> "Source":
         """Read and parse `file`. Raises SeriesError (of a Problem) if that fails."""
         try:
-            source = cls(file, (root / file).read_text(encoding="utf-8"))
-            _ = source.tree  # parsed here, so that no later access can fail
+            return cls.parse(file, (root / file).read_text(encoding="utf-8"))
         except FileNotFoundError:
             problem = Problem(file, 1, "no such file: write it, or unlist it in lessons.toml")
-        except SyntaxError as error:
-            problem = Problem(file, error.lineno or 1, f"not valid Python: {error.msg}")
         except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte
             problem = Problem(file, 1, f"cannot be read: {error}")
-        else:
-            return source
         raise SeriesError(problem)
+
+    @classmethod
+    def parse(cls, file: str, text: str) -> "Source":
+        """Raises SeriesError (of a Problem) if `text` is not valid Python."""
+        source = cls(file, text)
+        try:
+            _ = source.tree  # parsed here, so that no later access can fail
+        except SyntaxError as error:
+            problem = Problem(file, error.lineno or 1, f"not valid Python: {error.msg}")
+            raise SeriesError(problem) from None
+        return source
 
     @cached_property
     def lines(self) -> list[str]:

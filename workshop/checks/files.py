@@ -87,7 +87,7 @@ def saved_atomically(run):
     return (True, f"{len(saves)} saves, each renamed when whole") if saves else _no_saves(run)
 
 
-@check("2_multigpu", "save-once")
+@check("2_multigpu", "construct-the-ddp-model")
 def saved_without_ddp(run):
     """A checkpoint can be loaded into the bare model, without DDP.
 

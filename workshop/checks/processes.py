@@ -36,16 +36,16 @@ def one_process_each(run):
 def started_by_torchrun(run):
     """The processes that train are those that torchrun has started.
 
-    torchrun starts the processes and tells each in its environment which one it is: RANK,
-    LOCAL_RANK, WORLD_SIZE. The script must neither start any itself nor refuse torchrun, which is
-    decided by the command in its docstring.
+    torchrun starts the processes and sets RANK, LOCAL_RANK and WORLD_SIZE in the environment of
+    each. The script must not start any itself. It refuses torchrun unless the command in its
+    docstring has it.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     torchruns = [worker for worker in workers if worker.process["torchrun"]]
     own = {worker.process["pid"] for worker in run.processes}
     if children := [worker for worker in workers if worker.process["parent"] in own]:
         return False, f"{len(children)} processes were started by the script itself"
-    refused = run.crash and run.crash["type"] == "Mistake"
+    refused = run.crash and run.crash["type"] == "UserError"
     if len(torchruns) < asked or refused:
         return False, ending(run) or f"{len(torchruns)} of {asked} processes came from torchrun"
     return True, f"{len(torchruns)} processes"
@@ -150,12 +150,9 @@ def cause_is_named(run):
 def left_the_group(run):
     """Every rank leaves the process group, when the last checkpoint is written.
 
-    The group holds connections and threads: each rank has to give it back, after an error too. And
-    a rank that is early must wait for the one that still writes.
+    The group has threads and connections, which must end before Python does. And a rank that is
+    early must wait for the one that still writes.
     """
-    for worker in run.processes:
-        if worker.first("fault") and not worker.first("left"):
-            return False, f"{worker.name}, which failed, never calls destroy_process_group"
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):
         return None

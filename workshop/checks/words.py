@@ -16,7 +16,7 @@ def ending(run: Run) -> str:
     if run.crash:
         where = f", {run.crash['where']}" if run.crash["where"] else ""
         kind, message = run.crash["type"], run.crash["message"]
-        text = message if kind == "Mistake" else f"{kind}: {message}" if message else kind
+        text = message if kind == "UserError" else f"{kind}: {message}" if message else kind
         return f"{run.who(run.crash)} ended with: {text}{where}"
     if run.first("hung"):
         return waiting(run)
@@ -55,6 +55,6 @@ def _top(run, worker):
         if stack["of"] == worker.process["pid"]:
             for line in stack["text"].splitlines():
                 file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-                if rest and "/" not in file and file != "utils.py":
+                if rest and "/" not in file and file not in ("utils.py", "guard.py"):
                     return f"{file}:{rest.split()[0]}"
     return None

@@ -1,0 +1,34 @@
+"""Which files are the project's own. Whatever else is in the tree must not matter: checkpoints,
+a cache of data, an editor's backups, somebody's scratch.py or environment."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+TEXT = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".rst", ".sh", ".svg", ".toml", ".txt",
+        ".yaml"}  # fmt: skip
+
+
+def own(root: Path) -> Callable[[Path], bool]:
+    """A function that says of a path below `root` whether it is a file of the project.
+
+    These are the files that git tracks, so a new one counts after `git add`. Where git tracks
+    nothing (an unpacked archive, no git), text files count unless they are hidden.
+    """
+    # In a hook, git's variables name the repository that the hook is of.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        listing = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, env=plain, capture_output=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        listing = b""
+    tracked = {Path(root, os.fsdecode(name)) for name in listing.split(b"\0")[:-1]}
+
+    def is_own(path):
+        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+        known = path in tracked if tracked else path.suffix in TEXT and not hidden
+        return known and path.is_file()
+
+    return is_own

@@ -1,0 +1,99 @@
+"""What a training process did, in one line at its end, for what a stage's own output cannot show.
+
+    probe | rank 1 of 2 | started by mp.spawn | share 2 of 2 | gradients averaged | group left | ...
+
+torch calls `watch` at the end of its import, because an entry point of the run names it
+(docs.pytorch.org: "Autoloading out-of-tree extension"). See tools/series/observe.py.
+"""
+
+import atexit
+import functools
+import os
+import signal
+
+FAULT = "SERIES_FAULT"  # "kill:EPOCHS" or "raise:0": what, and after how many epochs
+MESSAGE = "an error that the probe has put in"
+
+
+def watch():
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.utils.data import DataLoader
+
+    process = _Process(torch, dist)
+    register_optimizer_step_post_hook(process.stepped)
+    DataLoader.__iter__ = _before(DataLoader.__iter__, process.epoch_begins)
+    DistributedDataParallel.__init__ = _before(
+        DistributedDataParallel.__init__, process.model_is_wrapped
+    )
+    dist.all_reduce = _before(dist.all_reduce, process.reduced)
+    atexit.register(process.tell)
+
+
+def _before(function, note):
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        note(*args)
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+class _Process:
+    def __init__(self, torch, dist):
+        self.torch, self.dist = torch, dist
+        self.rank, self.share = "no rank", "all samples"
+        self.gradients, self.loss = "gradients its own", "loss its own"
+        self.optimizer, self.epochs, self.steps = None, 0, 0
+        self.fault, _, epochs = os.environ.get(FAULT, "").partition(":")
+        self.spared_epochs = int(epochs or 0)
+
+    def model_is_wrapped(self, *_):
+        self.gradients = "gradients averaged"
+
+    def reduced(self, *_):
+        self.loss = "loss reduced"
+
+    def epoch_begins(self, loader):
+        self.epochs, self.steps = self.epochs + 1, 0
+        ranks = getattr(loader.sampler, "num_replicas", None)
+        if ranks:
+            self.share = f"share {loader.sampler.rank + 1} of {ranks}"
+
+    def stepped(self, optimizer, *_):
+        self.optimizer, self.steps = optimizer, self.steps + 1
+        if self.dist.is_initialized():
+            self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}"
+        if self.fault and self.is_due():
+            if self.fault == "raise":
+                raise RuntimeError(MESSAGE)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def is_due(self):
+        """In the last rank, at the second step of an epoch: by then all ranks have made the first
+        one, so the save before it has ended. A run that was restarted is not killed again."""
+        if self.fault == "kill" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            return False
+        last = int(os.environ.get("RANK", 0)) + 1 == int(os.environ.get("WORLD_SIZE", 1))
+        return last and self.epochs > self.spared_epochs and self.steps == 2
+
+    def tell(self):
+        if self.optimizer is None:
+            return
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        weights = sum(p.detach().double().sum().item() for p in parameters)
+        facts = [self.rank, f"started by {self.starter()}", self.share, self.gradients, self.loss]
+        facts += [self.group(), f"weights {weights:.9f}"]
+        os.write(1, f"probe | {' | '.join(facts)}\n".encode())  # one write: lines never mix
+
+    def starter(self):
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            return "torchrun"
+        return "mp.spawn" if self.torch.multiprocessing.parent_process() else "you"
+
+    def group(self):
+        if self.rank == "no rank":
+            return "no group"
+        return "group not left" if self.dist.is_initialized() else "group left"
