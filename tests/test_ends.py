@@ -81,17 +81,17 @@ def test_a_signal_ends_every_process(name, tmp_path):
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
 
 
-# In which rank, and what it does first. One that leaves the group while it fails and is slow to end
-# lets the other rank fail too, before it.
-CRASHES = {
-    "rank 0": (0, ""),
-    "rank 1": (1, ""),
-    "rank 1, slow to end": (
-        1,
-        "from multiprocessing import util; util.Finalize(None, time.sleep, (20,), exitpriority=1);"
-        " dist.destroy_process_group(); time.sleep(0.5); ",
-    ),
-}
+# A rank whose connections are closed long before it has ended: the other one fails meanwhile.
+SLOW_TO_END = """
+            import gc
+            from multiprocessing import util
+            util.Finalize(None, time.sleep, (20,), exitpriority=1)
+            self.model = loss = None
+            dist.destroy_process_group()
+            gc.collect()
+            time.sleep(0.5)
+"""
+CRASHES = {"rank 0": (0, ""), "rank 1": (1, ""), "rank 1, slow to end": (1, SLOW_TO_END)}
 
 
 def crash(lesson, case, folder, monkeypatch):
@@ -102,7 +102,7 @@ def crash(lesson, case, folder, monkeypatch):
     source = (ROOT / f"{lesson}.py").read_text()
     line = "        loss.backward()\n"
     assert source.count(line) == 1
-    crashing = f'        if dist.get_rank() == {rank}:\n            {first}{{}}["boom"]\n'
+    crashing = f'        if dist.get_rank() == {rank}:{first}\n            {{}}["boom"]\n'
     (folder / f"{lesson}.py").write_text(source.replace(line, line + crashing))
     monkeypatch.setattr(processes, "ROOT", folder)
 

@@ -18,9 +18,13 @@ while "LOCAL_RANK" in os.environ and not os.path.exists(go):
 
 def check_ended(workers):
     end = time.monotonic() + LIMIT
-    while left := [pid for pid in workers if alive(pid)]:
-        assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
-        time.sleep(0.1)
+    try:
+        while left := [pid for pid in workers if alive(pid)]:
+            assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
+            time.sleep(0.1)
+    finally:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
 
 
 def alive(pid):
