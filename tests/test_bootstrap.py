@@ -3,6 +3,7 @@
 import ast
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -89,6 +90,7 @@ class Machine:
         """Run a command that must end with this status. Returns what it printed, and its id."""
         io = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         env = self.env | env
+        io["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # & has it ignored
         ran = subprocess.Popen(words, cwd=self.clone, env=env, start_new_session=True, **io)
         try:
             out, err = ran.communicate(timeout=120)

@@ -1,10 +1,15 @@
 """A process group of one, and options with which training takes a second."""
 
+import contextlib
+
 import pytest
 import torch.distributed as dist
 
 from mingpt.config import Config
 from tests.mingpt import texts
+
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401  to compile imports it, which fails once distutils is there
 
 TINY = {
     "model": "gpt-nano", "block_size": 16, "batch_size": 8, "total_steps": 24, "warmup_steps": 4,
