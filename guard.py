@@ -188,7 +188,7 @@ def _lost_peer(error):
 
 
 def _line(error):
-    """The exit status and the line that stand for an exception; None if it needs a traceback."""
+    """The exit status and the line for an exception; None if it needs a traceback."""
     text = str(error).strip()
     last = text.rpartition("\n")[2]
     if isinstance(error, KeyboardInterrupt):

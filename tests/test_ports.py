@@ -1,4 +1,4 @@
-"""The port on which the ranks of `multigpu.py` meet: nobody gets it before rank 0 does."""
+"""The port on which the ranks of `multigpu.py` meet: no other program gets it before rank 0."""
 
 import socket
 from contextlib import ExitStack, closing

@@ -58,7 +58,7 @@ Multi-node
 # Saving on every node
 # --------------------
 #
-# On one machine one file was enough. Here rank 0 writes it to the disk of its own node, and if that
+# On one machine one file was enough. Here rank 0 writes it to its node's disk, and if that
 # node is lost, so is the file.
 #
 # .. lesson-diff:: multinode

@@ -23,7 +23,7 @@ from .stages import Stage
 
 @dataclass(frozen=True)
 class Command:
-    """`words` for a node of its own (a folder below the current one), or for this machine."""
+    """`words` to run on a node (a folder below the current one), or on this machine."""
 
     words: list[str]
     env: dict[str, str]
