@@ -30,7 +30,7 @@ class Trainer:
 
     def _run_epoch(self, epoch):
         start = time.perf_counter()
-        self.train_data.sampler.generator.manual_seed(epoch)  # a new order
+        self.train_data.sampler.generator.manual_seed(epoch)  # reproducible
         totals = torch.zeros(2, device=self.device)  # summed loss, count
         for source, targets in self.train_data:
             source, targets = source.to(self.device), targets.to(self.device)

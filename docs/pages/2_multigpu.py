@@ -111,7 +111,7 @@ Multi-GPU with DDP
 #
 # .. lesson-diff:: multigpu
 #    :edit: distribute-the-data
-#    :confirmed: 7bfe28d5272b
+#    :confirmed: d558a0cbbe89
 #
 #    ``DistributedSampler`` gives each rank its share. On every rank it shuffles all 2,048 samples in
 #    the same way, and then deals them like cards: rank 0 takes the first, rank 1 the second, rank 0

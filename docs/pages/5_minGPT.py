@@ -149,7 +149,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
-#    :confirmed: 7cdcbb221995
+#    :confirmed: 623c51f37fd3
 #
 #    This is what became of ``_run_epoch``: the one thing that still is done by whole passes. Five
 #    mistakes are common here, and each changes the number that models are chosen by.
@@ -187,7 +187,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: 825d92359397
+#    :confirmed: 29ca18fd9630
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a

@@ -77,8 +77,9 @@ class _Changes:
         """
         known = {*self.lesson.parent.source.scopes}
         for old in self.removed:
-            new = next((line for line in self.added if line.text == old.text), None)
-            if new and new.scope in known and not is_trivial(self.code([old])):
+            there = (line for line in self.added if line.text == old.text and line.scope in known)
+            new = next(there, None)
+            if new and not is_trivial(self.code([old])):
                 place = f"line {old.number} of {self.lesson.parent.file}"
                 yield self.at(new, f"{new.text.strip()!r} is only moved here from {place}")
 
