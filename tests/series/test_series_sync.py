@@ -60,6 +60,14 @@ def test_a_change_reaches_all_descendants_and_nothing_else(repo, capsys):
     assert lint(series.load(repo.root)) == []
 
 
+def test_a_line_beside_those_that_the_child_has_changed_is_no_conflict(repo):
+    repo.become_two(["a", "b", "c", "d"], ["a", "new", "b", "C", "d"])
+    commit(repo)
+    repo.become_two(["a", "b changed", "c"], ["a", "new", "b", "C", "d"])
+    assert run(repo, "a") == 0
+    assert repo.read("b.py") == "a\nnew\nb changed\nC\n"
+
+
 def test_a_second_time_changes_nothing(repo, capsys):
     repo.edit("one.py", OLD, NEW)
     run(repo, "one")

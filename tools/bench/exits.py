@@ -5,8 +5,8 @@
 gloo's threads may hold the last reference to a Python object. One that drops it while the
 interpreter finalises is unwound by the C library, and the process ends with SIGABRT: `terminate
 called without an active exception`. `destroy_process_group` joins those threads, but only if nobody
-else holds the group. The constructors of optimizers and of DDP import
-`torch.distributed.nn.functional`, whose functions take `group.WORLD` as a default argument:
+else holds the group. The constructors of optimizers and of DDP import `torch._dynamo`, and with it
+functions that take `group.WORLD` as a default argument, as `torch.distributed.nn.functional` has:
 imported after `init_process_group`, they hold it.
 
 To afford hundreds of exits, torch is imported once and every rank is a fork that trains a few

@@ -97,9 +97,10 @@ def stage(target: Path, content: bytes) -> Path:
 
 def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
     """The merged text, and the line ranges of `ours` that are in conflict."""
+    texts = [*_with_what_is_shared(ours, base, theirs), theirs]
     with tempfile.TemporaryDirectory() as folder:
         names = ["ours", "base", "theirs"]
-        for name, content in zip(names, [ours, base, theirs], strict=True):
+        for name, content in zip(names, texts, strict=True):
             Path(folder, name).write_bytes(content)
         style = "merge.conflictStyle=merge"  # whatever the user has set, _conflicts reads this one
         size = f"--marker-size={_MARKER}"
@@ -107,6 +108,22 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
         raise SeriesError(f"git merge-file failed: {result.stderr.decode().strip()}")
     return result.stdout, _conflicts(result.stdout, ours) if result.returncode else []
+
+
+def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, bytes]:
+    """`ours` and `base`, with what `theirs` makes of lines that both have.
+
+    git would call it a conflict if `ours` has changed the line beside such a line.
+    """
+    ours, base, theirs = (text.splitlines(keepends=True) for text in (ours, base, theirs))
+    shared = SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
+    changes = SequenceMatcher(None, base, theirs, autojunk=False).get_opcodes()
+    for _, start, stop, new_start, new_stop in reversed(changes):  # so that what is above stays put
+        for block in shared:
+            if start < stop and block.a <= start and stop <= block.a + block.size:
+                at = slice(start + block.b - block.a, stop + block.b - block.a)
+                ours[at] = base[start:stop] = theirs[new_start:new_stop]
+    return b"".join(ours), b"".join(base)
 
 
 def _conflicts(merged: bytes, ours: bytes) -> list[str]:
