@@ -151,6 +151,10 @@ def test_a_line_moved_into_a_new_function_is_no_noise():
     method = "class A:\n    def f(self):\n        a(1)\n        b(2)\n"
     added = "class A:\n    def f(self):\n        b(2)\n\n    def g(self):\n        a(1)\n"
     assert noises(method, added) == []
+    # Into one and to another place as well: the second is noise, wherever it stands.
+    old = "def f():\n    a(1)\n    b(2)\n\n\ndef h():\n    c(3)\n"
+    both = "def f():\n    b(2)\n\n\ndef g():\n    a(1)\n\n\ndef h():\n    a(1)\n    c(3)\n"
+    assert noises(old, both) == ["new.py:10: 'a(1)' is only moved here from line 2 of old.py"]
 
 
 def test_a_renamed_function_is_told_though_definitions_are_aligned_by_name():
