@@ -5,19 +5,18 @@ a process for each script. From there on all is as ever: the script's own `__mai
 line, its environment, its exit status and its exception hook.
 """
 
-import atexit
-import contextlib
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.processes import LESSONS, LIMIT, ROOT
+from tests.processes import LESSONS, ROOT
+from tools import processes
+from tools.errors import UserError
+from tools.processes import MARK, environment
 
 # What torchrun tells a process that is alone; port 0 is any free one.
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
@@ -68,30 +67,9 @@ def fake(kind="cuda", count=0, cuda=None):
 
 @cache
 def _helper():
-    helper = subprocess.Popen(
-        [sys.executable, "-c", HELPER],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    atexit.register(_end, helper)
-    return helper
-
-
-def _end(helper):
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(helper.pid, signal.SIGKILL)
-    helper.wait()
-
-
-def environment(**variables):
-    """That of the tests without what a launcher sets, and with `variables`."""
-    inherited = {"OMP_NUM_THREADS": "1", **os.environ}
-    for name in ("NPROC", "TORCHELASTIC_RUN_ID", *ALONE):
-        inherited.pop(name, None)
-    return inherited | variables
+    env = environment(OMP_NUM_THREADS="1")
+    words = [sys.executable, "-c", HELPER]
+    return processes.Process(words, env=env, stdin=subprocess.PIPE, stderr=None)
 
 
 def python(script, *args, cwd, env=(), before=""):
@@ -102,22 +80,24 @@ def python(script, *args, cwd, env=(), before=""):
     script = ROOT / LESSONS[script].file if isinstance(script, str) else script
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
+        helper = _helper()
         case = {
             "words": [str(script), *map(str, args)],
             "cwd": str(cwd),
-            "env": environment(**dict(env)),
+            "env": environment(**{"OMP_NUM_THREADS": "1", MARK: helper.mark, **dict(env)}),
             "streams": [os.devnull, str(out), str(err)],
             "before": before,
         }
-        helper = _helper()
-        helper.stdin.write(json.dumps(case) + "\n")
-        helper.stdin.flush()
-        if not select.select([helper.stdout], [], [], LIMIT)[0]:
-            _end(helper)
+        number = len(helper.lines)
+        helper.process.stdin.write(json.dumps(case) + "\n")
+        helper.process.stdin.flush()
+        try:
+            helper.wait_for("", since=number)
+        except UserError as error:
+            helper.kill()
             _helper.cache_clear()
-            said = out.read_text() + err.read_text()
-            raise AssertionError(f"still running after {LIMIT} s\n{said}")
-        status = int(helper.stdout.readline())
+            raise AssertionError(f"{error}\n{out.read_text()}{err.read_text()}") from None
+        status = int(helper.lines[number])
         return subprocess.CompletedProcess(case["words"], status, out.read_text(), err.read_text())
 
 

@@ -1,7 +1,7 @@
 """Nodes on one machine: an agent for each, in folders of their own, with only a port in common."""
 
-import utils
 from tests.processes import LESSONS, Process
+from tools.processes import free_port
 
 
 def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
@@ -10,7 +10,7 @@ def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
     As documented, the nodes find each other and their ranks by c10d; `ranks` fixes the ranks by the
     static rendezvous, for tests that must know who is rank 0.
     """
-    port = utils.free_port()  # ours until the next start
+    port = free_port()
     found = []
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)

@@ -1,20 +1,18 @@
 """Start a lesson as its page says, bound every wait, and leave no process behind."""
 
-import os
 import re
-import signal
 import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
-from tools import series
+import psutil
+
+from tools import processes, series
+from tools.processes import LIMIT, environment
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = series.load(ROOT)
 SPINE = ("single_gpu", "multigpu", "multigpu_torchrun", "multinode")
-LIMIT = 600  # seconds; a bound on hangs, not a measure of speed, also on a busy machine
 
 
 def command(lesson, *args, nproc=2, launcher=()):
@@ -40,11 +38,8 @@ def command(lesson, *args, nproc=2, launcher=()):
 STANDALONE = ("--standalone", "--max-restarts=3")
 
 
-class Process:
-    """A lesson at work, in a session of its own.
-
-    `err` holds all of stderr once it has ended; `lines` grow while it runs.
-    """
+class Process(processes.Process):
+    """A lesson at work."""
 
     def __init__(self, lesson, *args, cwd, nproc=2, launcher=(), env=(), prelude=None):
         if lesson == "multinode" and not launcher:
@@ -52,96 +47,15 @@ class Process:
         variables, words = command(lesson, *args, nproc=nproc, launcher=launcher)
         temporary = Path(cwd) / ".tmp"  # torch and torchrun leave files in it when they are killed
         temporary.mkdir(exist_ok=True)
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("NPROC", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-        }
         env = dict(env)
         if "PYTHONPATH" in env and "PYTHONPATH" in variables:
             env["PYTHONPATH"] += ":" + variables["PYTHONPATH"]
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.process = subprocess.Popen(
-            words,
-            cwd=cwd,
-            env={**inherited, "PATH": path, "TMPDIR": str(temporary), **variables, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=prelude,
-        )
-        self.lines, self.err = [], ""
-        self._changed = threading.Condition()
-        self._readers = [
-            threading.Thread(target=read, daemon=True) for read in (self._read_out, self._read_err)
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_out(self):
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line.rstrip("\n"))
-                self._changed.notify_all()
-
-    def _read_err(self):
-        for line in self.process.stderr:
-            self.err += line
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.kill()
-
-    @property
-    def out(self):
-        return "\n".join(self.lines)
-
-    @property
-    def tail(self):
-        return "\n".join([*self.lines[-20:], "stderr:", *self.err.splitlines()[-40:]])
-
-    def wait(self, limit=LIMIT):
-        """The exit status, when process and output have ended; a hang fails the test."""
-        try:
-            status = self.process.wait(limit)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"still running after {limit} s\n{self.tail}") from None
-        for reader in self._readers:
-            reader.join(limit)
-        return status
-
-    def wait_for(self, pattern, since=0, limit=LIMIT):
-        """Wait until a line from number `since` on matches; returns the number of the next line."""
-        end = time.monotonic() + limit
-        number = since
-        with self._changed:
-            while True:
-                for number in range(since, len(self.lines)):
-                    if re.search(pattern, self.lines[number]):
-                        return number + 1
-                since = len(self.lines)
-                if time.monotonic() > end or not self._readers[0].is_alive():
-                    self.kill()
-                    raise AssertionError(f"no line matched {pattern!r}\n{self.tail}")
-                self._changed.wait(0.5)
+        env = environment(**{"TMPDIR": str(temporary), **variables, **env})
+        super().__init__(words, cwd, env, stderr=subprocess.PIPE, preexec_fn=prelude)
 
     def workers(self):
         """The processes that train, in the order of their start."""
-        return [pid for pid in _tree(self.process.pid) if _is_worker(pid)]
-
-    def kill(self):
-        """SIGKILL for everything it has started, torchrun's workers included."""
-        for pid in _tree(self.process.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait()
+        return [process.pid for process in self.tree() if _is_worker(process)]
 
 
 def run(lesson, *args, limit=LIMIT, **options):
@@ -162,26 +76,26 @@ def losses(lines):
     return [(float(match[1]), int(match[2])) for match in found if match]
 
 
-def _children(pid):
+def check_gone(process):
+    """No process is left of all that a command has started, or none will be soon."""
+    end = time.monotonic() + LIMIT
+    while (left := process.alive()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+
+
+def alive(pid):
+    """Whether there is such a process. One of which only its parent still knows has ended."""
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return [int(child) for child in children.split()]
-
-
-def _tree(pid):
-    pids = [pid]
-    for child in _children(pid):
-        pids += _tree(child)
-    return pids
-
-
-def _is_worker(pid):
-    try:
-        line = Path(f"/proc/{pid}/cmdline").read_text()
-        environment = Path(f"/proc/{pid}/environ").read_text()
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    script = ".py" in line or "\0-m\0" in line
-    return "spawn_main" in line or ("LOCAL_RANK=" in environment and script)
+
+
+def _is_worker(process):
+    try:
+        words, variables = process.cmdline(), process.environ()
+    except psutil.Error:  # ended meanwhile
+        return False
+    script = "-m" in words or any(".py" in word for word in words)
+    return "spawn_main" in " ".join(words) or ("LOCAL_RANK" in variables and script)

@@ -1,0 +1,225 @@
+"""Commands that start clean, are read line by line, and end with all that they have started.
+
+    with Process(["torchrun", ...], cwd=folder) as process:
+        process.wait_for(r"Epoch +3")      # a line of its output
+        status = process.wait()            # every wait has a limit
+
+A process group holds less than a command starts: torchrun gives each worker a session of its own.
+But whatever it starts inherits its environment, so a mark in there finds all. Marks are nested like
+paths: who ends a command also ends the commands that it has started with this module.
+"""
+
+import atexit
+import collections
+import contextlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.errors import UserError
+
+try:
+    import psutil
+except ImportError:
+    print(f"{sys.executable} has no psutil: source .venv/bin/activate, then again", file=sys.stderr)
+    sys.exit(2)
+
+LIMIT = 600  # seconds; a bound on hangs, not a measure of speed, also on a busy machine
+FOREVER = threading.TIMEOUT_MAX
+MARK = "STARTED_BY"
+OURS = f"{os.environ.get(MARK, '')}/{uuid.uuid4().hex[:12]}"  # above the marks of all we start
+# What a launcher sets for the scripts, or whoever starts them by hand.
+LAUNCHERS = re.compile(
+    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|SLURM|OMPI)_.*"
+    r"|NPROC|OMP_NUM_THREADS"
+)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Ours without what launchers set, with our Python first on PATH, and with `variables`."""
+    inherited = {name: text for name, text in os.environ.items() if not LAUNCHERS.fullmatch(name)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return inherited | {"PATH": path} | variables
+
+
+class Process:
+    """A command in a session of its own. `lines` and `err` grow while it runs.
+
+    `env` is all of its environment. `say` is called with each line. stderr is part of the output,
+    unless `options`, those of Popen, have `stderr=PIPE`.
+    """
+
+    def __init__(self, words, cwd=None, env=None, say=lambda line: None, **options):
+        words, self.mark = [str(word) for word in words], f"{OURS}/{uuid.uuid4().hex[:12]}"
+        self.title = shlex.join(words)  # for messages
+        self.lines, self.err, self._say = [], "", say
+        env = environment() if env is None else env
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
+        self.process = subprocess.Popen(
+            words, cwd=cwd, env={**env, MARK: self.mark}, text=True, errors="replace",
+            start_new_session=True, **{"stdin": subprocess.DEVNULL, **options},
+        )  # fmt: skip
+        atexit.register(self.kill)
+        self._root = psutil.Process(self.process.pid)
+        self._changed = threading.Condition()
+        streams = {self._read_out: self.process.stdout, self._read_err: self.process.stderr}
+        reads = [read for read, stream in streams.items() if stream]
+        self._readers = [threading.Thread(target=read, daemon=True) for read in reads]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_out(self):
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._say(self.lines[-1])
+                self._changed.notify_all()
+
+    def _read_err(self):
+        for line in self.process.stderr:
+            self.err += line
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    @property
+    def out(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+    @property
+    def tail(self) -> str:
+        """The command and the last of what it has printed, for messages."""
+        errors = self.err.splitlines()[-40:]
+        errors = ["stderr:", *errors] if errors else []
+        return "\n".join([self.title, *self.lines[-40:], *errors])
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no process holds its output any more."""
+        return not any(reader.is_alive() for reader in self._readers)
+
+    def wait(self, limit: float = LIMIT) -> int:
+        """The exit status, once its output has ended too. After `limit` seconds ends all, and
+        raises UserError."""
+        end = time.monotonic() + limit
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(limit)
+            for reader in self._readers:
+                reader.join(max(0, end - time.monotonic()))
+            if self.is_silent:
+                return self.process.returncode
+        self.kill()
+        raise UserError(f"still running after {limit:.0f} s: {self.tail}")
+
+    def wait_for(self, pattern: str, since: int = 0, limit: float = LIMIT) -> int:
+        """Wait until a line from number `since` on matches. Returns the number of the next line.
+
+        Raises UserError if the output ends before, or after `limit` seconds.
+        """
+        end, ended = time.monotonic() + limit, False
+        with self._changed:
+            while not ended:
+                ended = self.is_silent or time.monotonic() > end
+                for number in range(since, len(self.lines)):
+                    if re.search(pattern, self.lines[number]):
+                        return number + 1
+                since = len(self.lines)
+                self._changed.wait(0 if ended else 0.2)
+        raise UserError(f"no line matched {pattern!r}: {self.tail}")
+
+    def tree(self) -> list[psutil.Process]:
+        """It and what descends from it, in the order of their start."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = [self._root, *self._root.children(recursive=True)]
+            return sorted(found, key=lambda process: (process.create_time(), process.pid))
+        return []
+
+    def alive(self) -> list[psutil.Process]:
+        """All that it has started and that has not ended, whatever session it has moved to."""
+        return [process for process in {*self.tree(), *marked(self.mark)} if _works(process)]
+
+    def kill(self) -> list[psutil.Process]:
+        """SIGKILL for all of that. Returns those for whom there was a need."""
+        found = kill(self.alive)
+        self.process.wait(LIMIT)
+        for reader in self._readers:
+            reader.join(10)
+        atexit.unregister(self.kill)
+        return found
+
+
+def run(words, limit: float = LIMIT, **options) -> Process:
+    """Run a command to its end: a `Process` whose `status` is the exit status."""
+    with Process(words, **options) as process:
+        process.status = process.wait(limit)
+    return process
+
+
+def stop(processes: list[Process], grace: float = 40):
+    """SIGTERM, which torchrun passes on to its workers, giving them 30 s; SIGKILL for the rest."""
+    for process in processes:
+        process.process.terminate()
+    end = time.monotonic() + grace
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.process.wait(max(0, end - time.monotonic()))
+        process.kill()
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """All processes with a mark, or one below it."""
+    return [process for process in psutil.process_iter() if _has(process, mark)]
+
+
+def _has(process, mark):
+    try:
+        return f"{process.environ().get(MARK)}/".startswith(f"{mark}/")
+    except psutil.Error:  # ended meanwhile, or not ours to look at
+        return False
+
+
+def _works(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """SIGKILL for all that `find` finds, until it finds nothing more and they are gone. Returns
+    them."""
+    quiet, killed, end = 0, set(), time.monotonic() + 60
+    while quiet < 2 and time.monotonic() < end:  # again, for what they started while we looked
+        killed |= (found := {*find()})
+        # Once is not enough: amid its exec, a process has no mark. Nor has one that is on its way
+        # out, which may take a while on a busy machine.
+        quiet = 0 if found or any(map(_works, killed)) else quiet + 1
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
+    return list(killed)
+
+
+_reserved = collections.deque(maxlen=64)
+
+
+def free_port() -> int:
+    """A port on which a server of this machine can listen. No other program is given it, until
+    this one ends or has asked for 64 more."""
+    holder = socket.socket()  # never listens, so a second socket that reuses addresses may
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("localhost", 0))
+    _reserved.append(holder)
+    return holder.getsockname()[1]
