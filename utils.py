@@ -145,15 +145,15 @@ def device():
     return torch.device(_accelerator().type, torch.accelerator.current_device_index())
 
 
-def report(epoch, totals, start):
-    """Print the line of an epoch (counted from 0, printed from 1).
+def report(epoch, totals, start, unit="epoch"):
+    """Print the line of an epoch, or of another `unit` (counted from 0, printed from 1).
 
     `totals` is a tensor [summed loss, samples]; `start` the `time.perf_counter()` at the beginning.
     """
     loss, samples = totals.tolist()  # waits for the device, so the clock is read after the work
     speed = samples / (time.perf_counter() - start)
     _print(
-        f"Epoch {epoch + 1:2} | loss {loss / samples:.5f} over {samples:.0f} samples"
+        f"{unit.capitalize()} {epoch + 1:2} | loss {loss / samples:.5f} over {samples:.0f} samples"
         f" | {speed:,.0f} samples/s"
     )
 
@@ -218,15 +218,15 @@ def write(content, path):
         raise cause if isinstance(cause, OSError) else OSError(str(cause)) from None
 
 
-def read_checkpoint(path):
+def read_checkpoint(path, unit="epoch"):
     """Read the checkpoint at `path` into host memory; `{"epochs_run": 0}` if there is no file.
 
     Raises `UserError` for any other file: to start afresh would overwrite it in the end.
     """
     if not os.path.lexists(path):
-        return {"epochs_run": 0}
+        return {f"{unit}s_run": 0}
     checkpoint = read(path)
-    parts = ("model", "optimizer", "epochs_run")
+    parts = ("model", "optimizer", f"{unit}s_run")
     if not isinstance(checkpoint, dict) or any(part not in checkpoint for part in parts):
         raise UserError(f"{path} is not in the format of this series ({', '.join(parts)}): {AWAY}")
     return checkpoint

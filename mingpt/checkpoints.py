@@ -1,4 +1,4 @@
-"""Checkpoints of a GPT: written while training goes on, read back with care."""
+"""Checkpoints of a GPT: written while training continues, checked when a run resumes."""
 
 import gc
 import os
@@ -13,46 +13,55 @@ import guard
 import utils
 from guard import AWAY, UserError
 
+# What chooses between libraries whose results differ in the last bits, or None: see cpu.py.
+kernels = None
 
-class File:
-    """The checkpoint of a run: read at its start, then written again and again in a thread.
 
-    `shape` is the GPTConfig of the model, `dataset` what it learns: both are kept in the file.
+class CheckpointFile:
+    """The checkpoint of a run: read once at its start, then written by a thread.
+
+    The file also describes `model`, a GPT, and the text of `loader`.
     """
 
-    def __init__(self, args, shape, dataset):
-        self.path, self.args = args.checkpoint_path, args
-        self.about = {"model_config": asdict(shape), "text": dataset.about}
+    def __init__(self, args, model, loader):
+        self.path, self.args, self.shape = args.checkpoint_path, args, model.config
+        self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
         self._thread = ThreadPoolExecutor(1)
         guard.before_exit.append(self._thread.shutdown)  # completes the save under way
         self._last = None
         if args.compile:
-            # A compiled model is part of a reference cycle, and keeps DDP's process group alive:
-            # collect it when the trainer, the owner of both, is gone.
+            # A compiled model is in a reference cycle that keeps DDP's process group alive. Collect
+            # it when the trainer, which owns this object and the model, is gone.
             weakref.finalize(self, gc.collect)
 
     def save(self, checkpoint):
-        """Copy `checkpoint` to host memory, and write it while training goes on.
+        """Copy `checkpoint` to host memory, and write it while training continues.
 
-        Waits until the one before it is on the disk: two are never written at once. Raises
-        UserError if the file system refused that one.
+        First waits until the last save is on the disk: two are never written at once. Raises
+        UserError if that save failed.
         """
         self.wait()
         checkpoint = _to_host({**checkpoint, **self.about}, {})
         self._last = self._thread.submit(utils.save_checkpoint, checkpoint, self.path)
 
     def wait(self):
-        """Return when all is on the disk. Raises UserError if the file system refused it."""
+        """Wait until the last save is on the disk. Raises UserError if it failed."""
         if self._last:
             self._last.result()
 
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
 
-        Only the first process of a node reads the weights, the others will get them from it: to
-        them it is as if there were no file. All raise UserError for one of another model or another
-        text: it would be overwritten.
+        Every rank must call this. Only the first process of a node reads the weights, which the
+        trainer then broadcasts; the other processes get what they would without a file. Every rank
+        raises UserError for the checkpoint of another model or text, which it would overwrite.
         """
+        checkpoint = self._read()
+        if kernels:
+            self._choose_kernels(checkpoint)
+        return checkpoint
+
+    def _read(self):
         if not os.path.lexists(self.path):
             return {"steps_run": 0}
         first = int(os.environ["LOCAL_RANK"]) == 0
@@ -72,33 +81,53 @@ class File:
             raise UserError(f"{self.path} was trained on another text: give that as --data, {AWAY}")
         return self._with_options(checkpoint) if first else {"steps_run": 0}
 
+    def _choose_kernels(self, checkpoint):
+        """Have all ranks use what the newest checkpoint was trained with, else rank 0's choice.
+
+        Otherwise a run would not end with the same bits when it is resumed.
+        """
+        found = [None] * dist.get_world_size()
+        # Checkpoints written on a GPU name no kernels: resumed on a CPU, they use torch's.
+        known = checkpoint.get("kernels", "torch") if checkpoint["steps_run"] else None
+        dist.all_gather_object(found, (checkpoint["steps_run"], known))
+        _, known = max(found, key=lambda one: one[0])
+        choice = [kernels.choose(self.shape, known) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(choice)
+        kernels.use(choice[0])
+        self.about["kernels"] = choice[0]
+
     def _with_options(self, checkpoint):
-        """The options of this start count, not those of the one that saved."""
+        """`checkpoint` with the options of this start, which replace those of the saved run."""
         if "optimizer" in checkpoint:
             groups = checkpoint["optimizer"]["param_groups"]
             groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
             for group in groups:
                 group.update(self.args.adamw)
-        # Without fp16 there was none, and a scaler refuses an empty state.
+        # Without fp16 the state is empty, which a scaler refuses.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
 
 
 def check(path, shape, tokenizer):
-    """Raise UserError if there is a file at `path` that is not of this `shape` and `tokenizer`.
+    """Raise UserError if the file at `path` has another `shape` or `tokenizer`.
 
-    A glance, before any process waits for another: no weights are read. The size of the vocabulary
-    does not count, which is known with the text only.
+    Reads no weights, so that `main.py` can call it before the processes meet. The vocabulary's size
+    is not compared, because it depends on the text. Checkpoints of the trainer's first stages,
+    which describe neither model nor text, pass.
     """
-    if os.path.lexists(path):
-        checkpoint = load(path, mmap=True)
-        old, kind = checkpoint["model_config"], checkpoint["text"].get("kind")
-        _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
-        if kind != tokenizer:
-            raise UserError(
-                f"{path} has tokenizer {kind}, but {tokenizer} was asked for: ask for {kind}, "
-                f"{AWAY}"
-            )
+    if not os.path.lexists(path):
+        return
+    checkpoint = utils.read(path, mmap=True)
+    names = set(checkpoint) if isinstance(checkpoint, dict) else set()
+    if "model_config" not in names and {"model", "optimizer"} <= names:
+        return
+    checkpoint = load(path, mmap=True)
+    old, kind = checkpoint["model_config"], checkpoint["text"].get("kind")
+    _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
+    if kind != tokenizer:
+        raise UserError(
+            f"{path} has tokenizer {kind}, but {tokenizer} was asked for: ask for {kind}, {AWAY}"
+        )
 
 
 def _check_shape(path, old, new):
@@ -111,7 +140,7 @@ def _check_shape(path, old, new):
 
 
 def _to_host(part, done):
-    """A copy that shares nothing with `part`, while tensors that were tied are tied again."""
+    """A copy in host memory that shares nothing with `part`; tied tensors stay tied."""
     if isinstance(part, torch.Tensor):
         place = (part.data_ptr(), part.shape, part.stride(), part.dtype, part.device)
         if place not in done:
@@ -125,7 +154,7 @@ def _to_host(part, done):
 
 
 def rng_state(device):
-    """The random state of this process: what dropout draws from."""
+    """The random state of this process, from which dropout draws."""
     states = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         states[device.type] = torch.get_device_module(device).get_rng_state()
@@ -133,7 +162,7 @@ def rng_state(device):
 
 
 def set_rng_state(states, device):
-    """Restore what `rng_state` gave on this rank. A rank that was not there then keeps its own."""
+    """Restore this rank's `rng_state`. A rank that the saved run did not have keeps its own."""
     rank = dist.get_rank()
     if rank < len(states):
         torch.set_rng_state(states[rank]["cpu"])
@@ -145,7 +174,7 @@ NAMES = {"steps_run", "model_config", "text"}
 
 
 def load(path, **options):
-    """A checkpoint of `mingpt`, in host memory. Raises UserError for any other file.
+    """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file.
 
     `options` are those of torch.load.
     """

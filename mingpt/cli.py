@@ -1,4 +1,4 @@
-"""A dataclass as a command line, by tyro; what is wrong with it is said in one line, once."""
+"""A dataclass as a command line, by tyro, with one-line errors that one process prints."""
 
 import contextlib
 import io
@@ -11,15 +11,15 @@ import tyro
 
 from guard import UserError
 
-RULES = ("───", "---")  # tyro frames what it says, in ASCII where the terminal cannot do better
+RULES = ("───", "---")  # tyro draws frames around messages, in ASCII on simple terminals
 
 
 def parse(kind, args, default, about):
-    """The options `args` of the dataclass `kind`, those of `default` where they are not given.
+    """Parse the words `args` into the dataclass `kind`; other fields are those of `default`.
 
-    `--help` prints `about` and a line for each field, and ends the program. Raises UserError.
+    `--help` prints `about` and a line per field, and ends the program. Raises UserError.
     """
-    first = os.environ.get("RANK", "0") == "0"  # one of the processes is enough to tell
+    first = os.environ.get("RANK", "0") == "0"  # one process prints the help
     out, errors = sys.stdout if first else io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
@@ -34,7 +34,7 @@ def parse(kind, args, default, about):
 
 
 def _sentence(box):
-    """What tyro's framed message says, on one line, with the option that it thinks was meant."""
+    """The text of tyro's framed message on one line, with the option that it suggests."""
     lines = [line.strip("│ ") for line in box.splitlines()[1:-1]]
     if lines and lines[0].startswith(RULES):
         del lines[0]

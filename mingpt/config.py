@@ -1,4 +1,4 @@
-"""Everything that can be set, the presets, and what is refused before a process group is built."""
+"""Every option, its checks, and the presets."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,78 +11,76 @@ from mingpt.model import GPT, MODELS, GPTConfig
 
 @dataclass(frozen=True)
 class Config:
-    """A training run. Raises UserError for what cannot work, with the nearest value that does."""
+    """The options of a run. Raises UserError for what cannot work, with the nearest that can."""
 
     data: str = ""
-    """Text to learn from, in UTF-8: a file or a URL. Default: source of the standard library."""
+    """Text to train on, in UTF-8: a file or an http(s) URL. Default: Python's own library."""
     tokenizer: Literal["chars", "gpt2"] = "chars"
-    """A token for each character, or GPT-2's byte pairs (needs the package tiktoken)."""
+    """One token per character, or GPT-2's byte pairs (needs the package tiktoken)."""
     val_tokens: int = 32_768
-    """Validate on so many tokens of the text's last tenth; 0 means on all of it."""
+    """Validate on this many tokens of the text's last tenth; 0 means all of it."""
     cache: str = "data"
     """Folder for the tokenised text."""
 
     model: Literal[*MODELS] = "gpt-micro"
     """Layers, heads and width of the model, by name."""
     n_layer: int | None = None
-    """Layers, if other than the model's."""
+    """Layers, in place of the model's."""
     n_head: int | None = None
-    """Heads, if other than the model's."""
+    """Heads, in place of the model's."""
     n_embd: int | None = None
-    """Width, if other than the model's: a multiple of the heads."""
+    """Width, in place of the model's: a multiple of the heads."""
     init_from: str = ""
-    """Weights to start from: GPT-2's, a safetensors file (needs the package safetensors)."""
+    """A safetensors file of GPT-2's weights to start from (needs the package safetensors)."""
     block_size: int = 64
-    """Tokens in a sequence, and the most that the model can look back on."""
+    """Tokens per sequence: the longest context of the model."""
     dropout: float = 0.0
-    """Share of activations that are dropped in training."""
+    """Share of activations dropped in training."""
 
     total_steps: int = 2000
-    """Steps of the optimizer."""
+    """Optimizer steps."""
     batch_size: int = 12
-    """Sequences in a step, over all processes: the result does not depend on their number."""
+    """Sequences per step, over all processes; so their number does not change the result."""
     micro_batch_size: int = 64
-    """The most sequences that one process takes at once; more are accumulated."""
+    """The most sequences that a process takes at once; gradients of more are accumulated."""
     learning_rate: float = 8e-3
-    """The highest, reached after the warm-up."""
+    """The highest learning rate, reached after the warm-up."""
     min_learning_rate: float = 0.0
-    """What it falls to in the end."""
+    """The learning rate at the end."""
     warmup_steps: int = 200
     """Steps in which the learning rate rises from 0."""
     weight_decay: float = 0.5
-    """Of matrices; biases and gains of LayerNorm have none."""
+    """Weight decay of matrices; biases and LayerNorm's gains have none."""
     beta2: float = 0.99
-    """AdamW's memory of squared gradients."""
+    """AdamW's decay rate of the average of squared gradients."""
     grad_clip: float = 1.0
-    """The longest gradient; longer ones are scaled to it."""
+    """The largest norm of a gradient; larger ones are scaled down to it."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    """Of matrix products. auto: bf16 where a GPU has it, else fp32."""
+    """Precision of matrix products. auto: bf16 on a GPU that has it, else fp32."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """Who multiplies on a CPU, in fp32. auto: oneDNN in place of MKL, on all but Intel's."""
-    keep_memory: bool = True
-    """On a CPU: what a step frees is kept for the next one, up to 1 GB."""
-    fused: bool = True
-    """AdamW in one kernel; else as torch does it of itself."""
+    """Library of fp32 products on a CPU. auto: the faster one, measured by a run's first start and
+    kept when it resumes. Naming one overrides that: results of the two differ in the last bits."""
     compile: bool = False
-    """Compile the model: a slow start, fewer and larger kernels from then on."""
+    """Compile the model: a slower start, then fewer and larger kernels."""
     seed: int = 0
-    """Of the initial weights, the order of the samples and the dropout."""
+    """Seed of the initial weights, the order of the samples and the dropout."""
 
     log_every: int = 50
     """Steps between two lines of the log."""
     eval_every: int = 250
     """Steps between two validations."""
     save_every: int = 250
-    """The most steps that a failure may cost; a checkpoint is written at twice this rate."""
+    """Steps between two checkpoints. A failure costs no more, but for those made while the last one
+    was being written."""
     checkpoint_path: str = "mingpt.pt"
-    """Resumed from if it is there. The log stands beside it, with .jsonl at its end."""
+    """The run resumes from this file if it exists. The log is beside it, with the suffix .jsonl."""
     tensorboard: str = ""
     """Folder for TensorBoard (needs the package tensorboard); default: none."""
     stopped_status: int = 143
-    """Exit status of a process after SIGTERM, when all is saved. torchrun has one of its own."""
+    """Exit status of a process after SIGTERM, once it has saved. torchrun's is its own."""
 
     def __post_init__(self):
-        at_least = {"save_every": 2, "val_tokens": 0, "warmup_steps": 0, "seed": 0}
+        at_least = {"val_tokens": 0, "warmup_steps": 0, "seed": 0}
         for name, kind in self.__annotations__.items():
             if kind is int and getattr(self, name) < at_least.get(name, 1):
                 raise UserError(
@@ -96,7 +94,7 @@ class Config:
         for name in ("learning_rate", "weight_decay"):
             if getattr(self, name) == float("inf"):
                 raise UserError(f"{name} is inf, but must be finite")
-        # A process has 8 bits to end with; torch has 64 for a seed, to which the rank is added.
+        # An exit status has 8 bits. A seed has 64, and the rank is added to it.
         for name, most in (("stopped_status", 255), ("seed", 2**62)):
             if getattr(self, name) > most:
                 raise UserError(f"{name} is {getattr(self, name)}, but must be at most {most}")
@@ -111,19 +109,19 @@ class Config:
 
     @property
     def autocast(self):
-        """Options of torch.autocast: matrix products in half precision, all that sums in full."""
+        """Options of torch.autocast: matrix products in half precision, sums in full."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         return {"dtype": dtype, "enabled": dtype is not None}
 
     @property
     def fp16(self):
-        """Whether small gradients would become 0, so that the loss has to be scaled."""
+        """Whether the loss must be scaled, because small gradients would become 0."""
         return self.precision == "fp16"
 
     @property
     def adamw(self):
-        """Options of torch.optim.AdamW but the learning rate, which changes with the step."""
-        return {"betas": (0.9, self.beta2), "fused": self.fused or None}
+        """Options of torch.optim.AdamW."""
+        return {"lr": self.learning_rate, "betas": (0.9, self.beta2), "fused": True}
 
     def shape(self, vocab_size):
         """The GPTConfig of the model."""
@@ -136,10 +134,10 @@ class Config:
             raise UserError(str(error)) from None
 
     def build(self, vocab_size):
-        """The model, with fresh weights or those of `init_from`."""
+        """A model with fresh weights, or with those of `init_from`."""
         model = GPT(self.shape(vocab_size))
         if self.init_from:
-            from mingpt import weights  # needs a package that nobody else does
+            from mingpt import weights  # imports safetensors, which only this option needs
 
             weights.load(model, self.init_from)
         return model
@@ -153,14 +151,14 @@ class Config:
                 f"batch_size is {self.batch_size}, but must be a multiple of the number of "
                 f"processes, {world_size}: the nearest is {nearest}"
             )
-        # The fewest that fit; share of them always do, with one sequence in each.
+        # The fewest that fit: `share` micro-batches of one sequence always do.
         return next(
             n for n in range(1, share + 1) if share % n == 0 and share // n <= self.micro_batch_size
         )
 
 
-# The laptop's is the setting in which nanoGPT's README trains on a CPU; the GPU's are GPT-2's, in
-# batches of half a million tokens (Brown et al. 2020, table 2.1, for the learning rates).
+# `laptop` is the setting in which nanoGPT's README trains on a CPU. `8gpus` and `nodes` train GPT-2
+# in batches of half a million tokens, with the learning rates of Brown et al. 2020, table 2.1.
 _GPT2 = {
     "tokenizer": "gpt2", "model": "gpt2", "block_size": 1024, "batch_size": 480, "beta2": 0.95,
     "micro_batch_size": 16, "learning_rate": 6e-4, "min_learning_rate": 6e-5, "warmup_steps": 700,

@@ -1,16 +1,31 @@
-"""How much of what the device can do is done: model FLOPs utilization, MFU."""
-
-import time
+"""Model FLOPs utilization (MFU): the share of a GPU's theoretical peak that training reaches."""
 
 import torch
 
-from mingpt import linear
-
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# TFLOP/s in half precision (bf16 and fp16), TF32 and fp32: dense, accumulated in fp32. Sources:
+# NVIDIA's data sheets and, for GeForce, its architecture whitepapers. Names are those of
+# torch.cuda.get_device_name, so that MIG slices, laptop GPUs and other variants do not match.
+_V100_SXM2, _V100_PCIE = (125, None, 15.7), (112, None, 14)  # no bf16, so half is fp16
+_A100 = (312, 156, 19.5)
+PEAKS = {
+    "Tesla V100-SXM2-16GB": _V100_SXM2, "Tesla V100-SXM2-32GB": _V100_SXM2,
+    "Tesla V100-PCIE-16GB": _V100_PCIE, "Tesla V100-PCIE-32GB": _V100_PCIE,
+    "NVIDIA A100-SXM4-40GB": _A100, "NVIDIA A100-SXM4-80GB": _A100,
+    "NVIDIA A100-PCIE-40GB": _A100, "NVIDIA A100 80GB PCIe": _A100,
+    "NVIDIA H100 80GB HBM3": (989, 494, 67),  # SXM
+    "NVIDIA H100 PCIe": (756, 378, 51),
+    "NVIDIA H200": (989, 494, 67),
+    "NVIDIA B200": (2250, 1125, None),
+    "NVIDIA L4": (121, 60, 30.3),
+    "NVIDIA L40S": (362, 183, 91.6),
+    "NVIDIA GeForce RTX 3090": (71, 35.6, 35.6),
+    "NVIDIA GeForce RTX 4090": (165, 82.6, 82.6),
+}  # fmt: skip
+_COLUMNS = {"bf16": 0, "fp16": 0, "tf32": 1, "fp32": 2}
 
 
 def per_token(model):
-    """Floating-point operations that a token costs in training, forward and backward.
+    """Floating-point operations per token in training, forward and backward.
 
     6 N + 12 L H Q T of Chowdhery et al. 2022 (PaLM), appendix B: N parameters without the position
     embeddings, L layers, H heads of size Q, T tokens. Attention counts in full, though causal.
@@ -22,30 +37,9 @@ def per_token(model):
 
 
 def peak(device, precision):
-    """Floating-point operations a second of the fastest matrix product measured on `device`.
-
-    A measurement of this process's own share, not a data sheet's figure. Takes about 0.2 s.
-    """
-    dtype = DTYPES.get(precision, torch.float32)
-    size = 512 if device.type == "cpu" else 8192
-    generator = torch.Generator(device)  # of its own: dropout draws from the other
-    a, b = (
-        torch.randn(size, size, generator=generator, device=device, dtype=dtype) for _ in range(2)
-    )
-    products = [torch.matmul]
-    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
-        products.append(linear.product)
-    best, end = float("inf"), time.perf_counter() + 0.2
-    while time.perf_counter() < end:
-        for product in products:
-            _wait(device)
-            start = time.perf_counter()
-            product(a, b)
-            _wait(device)
-            best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
-
-
-def _wait(device):
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    """Theoretical peak of `device` in FLOP/s; None for a CPU and what else is not in the table."""
+    if device.type != "cuda":
+        return None
+    row = PEAKS.get(torch.cuda.get_device_name(device))
+    teraflops = row and row[_COLUMNS[precision]]
+    return teraflops and teraflops * 1e12

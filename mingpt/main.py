@@ -1,13 +1,10 @@
-"""The command line of the trainer. A preset may come first, then any of its fields, as in
+"""The command line of the trainer: a preset, then options that override its fields.
 
     torchrun --standalone --nproc_per_node=2 -m mingpt.main gpu --total_steps 1000
 
-Without a preset it is the laptop's.
+The default preset is `laptop`.
 """
 
-import mingpt.imports  # noqa: F401  before anything that imports torch
-
-# isort: split
 import os
 import shutil
 import sys
@@ -18,12 +15,12 @@ from importlib.util import find_spec
 import torch
 
 import guard
+import mingpt.cpu
 import utils
 from guard import UserError
-from mingpt import checkpoints, data, memory, trainer
+from mingpt import checkpoints, data, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
-from mingpt.linear import Linear
 from mingpt.model import GPT, GPTConfig
 
 
@@ -43,7 +40,7 @@ def main():
 
 
 def ready(args):
-    """`args` with what this machine decides. Raises UserError for what it cannot do."""
+    """`args` with what depends on this machine filled in. Raises UserError for what it lacks."""
     args.accumulation(int(os.environ["WORLD_SIZE"]))
     packages = {
         "tensorboard": args.tensorboard,
@@ -56,18 +53,14 @@ def ready(args):
     if args.tensorboard and os.path.isfile(args.tensorboard):
         raise UserError(f"--tensorboard {args.tensorboard} is a file, but must be a folder")
     _check_files(args)
-    gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))  # first: or all ranks wake up GPU 0
+    # Before any question to the GPU, or every rank would start a context on GPU 0.
+    gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))
     if args.precision == "auto":
         half = gpu is not None and torch.get_device_module().is_bf16_supported(False)  # in hardware
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
-    if args.products != "auto":
-        Linear.onednn = args.products == "onednn"
-    if Linear.onednn and not torch.backends.mkldnn.is_available():
-        raise UserError("this torch has no oneDNN: pass --products torch, or auto")
-    if args.keep_memory and gpu is None:
-        memory.keep_freed()
+    checkpoints.kernels = mingpt.cpu.apply(args, gpu)
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
         raise UserError(
@@ -78,19 +71,12 @@ def ready(args):
 
 
 def _check_files(args):
-    """Refuse local files that will not do, as far as a glance tells, before the processes meet."""
-    for option in ("data", "init_from"):
-        path = getattr(args, option)
-        if path and not set(path) & {":", "~"}:  # fsspec knows what to do with those
-            try:
-                open(path, "rb").close()
-            except OSError as error:
-                raise UserError(f"cannot read --{option} {path}: {error.strerror}") from None
+    """Refuse files that a glance shows to be unusable, before the processes meet."""
     data.check(args)
     shape = args.shape(GPTConfig.vocab_size)
     checkpoints.check(args.checkpoint_path, shape, args.tokenizer)
     if args.init_from:
-        from mingpt import weights  # needs a package that nobody else does
+        from mingpt import weights  # imports safetensors, which only this option needs
 
         with torch.device("meta"):
             model = GPT(shape)

@@ -1,4 +1,4 @@
-"""What training tells: lines on the screen, lines of JSON, TensorBoard, a bar on a terminal."""
+"""The log of training: lines on the screen, lines of JSON, TensorBoard, a progress bar."""
 
 import errno
 import itertools
@@ -14,63 +14,59 @@ from tqdm.contrib import DummyTqdmFile
 
 from mingpt import flops
 
-GOOD = 0.9  # of the time spent computing; below it, the data are too slow
+GOOD = 0.9  # share of the time spent computing; below it, the log warns that data are slow
 
 
 class Metrics:
-    """The log of one process; that of rank 0 is the one that is told.
+    """The log. Only rank 0 writes one.
 
-    `model` is the GPT, `device` where it is and `steps_run` where training goes on.
+    `model` is the GPT, `loader` the StepLoader, `steps_run` the number of steps done before.
     """
 
-    def __init__(self, args, model, device, steps_run):
+    def __init__(self, args, model, loader, steps_run):
         self.rank, self.steps = dist.get_rank(), steps_run
         self.tokens = args.batch_size * args.block_size  # of a step
-        self.waited = 0.0
+        self.loader, self.log_every = loader, args.log_every
         self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # after a failure
         if self.rank == 0 and steps_run == 0 and not again:
             self._set_aside(self.path.resolve())
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
-        share = flops.per_token(model) / dist.get_world_size()
-        self.utilization = share / flops.peak(device, args.precision)  # at a token a second
+        peak = flops.peak(loader.device, args.precision)
+        # Tokens/s at the theoretical peak of all devices; None where that is unknown: no MFU then.
+        self.limit = peak and peak * dist.get_world_size() / flops.per_token(model)
         self.bar = tqdm(
             total=args.total_steps, initial=steps_run, unit="step", leave=False, file=sys.stdout,
             disable=self.rank != 0 or not sys.stdout.isatty(),
         )  # fmt: skip
         if not self.bar.disable:
-            sys.stdout = DummyTqdmFile(sys.stdout)  # what anybody prints goes above the bar
+            sys.stdout = DummyTqdmFile(sys.stdout)  # prints above the bar
         self.started = self.mark = time.perf_counter()
 
-    def timed(self, batches):
-        """The same batches. While one is waited for is no computing time."""
-        batches = iter(batches)
-        while True:
-            start = time.perf_counter()
-            batch = next(batches)
-            self.waited += time.perf_counter() - start
-            yield batch
+    def is_due(self, step):
+        """Whether there is to be a line about this step (from 0)."""
+        return (step + 1) % self.log_every == 0 or step + 1 == self.bar.total
 
-    def trained(self, step, loss):
-        """A line about training up to this step (from 0), whose mean loss of all ranks is given."""
-        if self.rank != 0:
-            return
-        loss = loss.item()  # waits for the device, so the clock is read after the work
-        now = time.perf_counter()
+    def trained(self, step, totals):
+        """A line about training up to this step.
+
+        `totals` is a tensor [summed loss, sequences] of this step, over all ranks.
+        """
+        loss, sequences = totals.tolist()  # waits for the device, so the clock is read afterwards
+        loss, now = loss / sequences, time.perf_counter()
         speed = (step + 1 - self.steps) * self.tokens / (now - self.mark)
-        computing = 1 - self.waited / (now - self.started)
+        computing = 1 - self.loader.seconds / (now - self.started)
         self.steps = step + 1
+        mfu = {"mfu": speed / self.limit} if self.limit else {}
         self._say(
-            f"Step {step + 1:5} | train loss {loss:.4f} | {speed:,.0f} tokens/s | MFU "
-            f"{speed * self.utilization:.1%} | computing {computing:.1%} of the time"
+            f"Step {step + 1:5} | train loss {loss:.4f} | {speed:,.0f} tokens/s"
+            + (f" | MFU {mfu['mfu']:.1%}" if mfu else "")
+            + f" | computing {computing:.1%} of the time"
         )
         self.bar.update(step + 1 - self.bar.n)
         if step + 1 == self.bar.total:
             self.bar.close()
-        self._keep(
-            step, train_loss=loss, tokens_per_second=speed, mfu=speed * self.utilization,
-            computing=computing,
-        )  # fmt: skip
+        self._keep(step, train_loss=loss, tokens_per_second=speed, **mfu, computing=computing)
         if computing < GOOD:
             self._say(
                 f"Only {computing:.0%} of the time goes into computing, the rest into waiting for "
@@ -86,17 +82,17 @@ class Metrics:
         self.steps, self.mark = step + 1, time.perf_counter()  # the speed is that of training
 
     def _say(self, line):
-        sys.stdout.write(line + "\n")  # at once: a thread tells of checkpoints meanwhile
+        sys.stdout.write(line + "\n")  # one write: a thread prints lines, too
         sys.stdout.flush()
 
     def _keep(self, step, **values):
-        """What fails here is told: it is no reason to lose what was trained."""
+        """Keep the values. A failure is printed, since it is no reason to end the training."""
         line = json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n"
         try:
             _append(self.path, line.encode())
         except OSError as error:
             self._say(
-                f"This is not kept, {self.path} cannot be written ({error.strerror}): "
+                f"This line is not kept, {self.path} cannot be written ({error.strerror}): "
                 "make room, or give permission to write it"
             )
         if self.board:
@@ -112,7 +108,7 @@ class Metrics:
                 self.board = None  # its thread has ended
 
     def _set_aside(self, path):
-        """Keep the log of an earlier start under a free name."""
+        """Rename the log of an earlier run to a free name."""
         names = (path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
         kept = next(name for name in names if not name.exists())
         try:
@@ -124,7 +120,7 @@ class Metrics:
 
 
 def _append(path, line):
-    """All of the line or, on a full disk, nothing of it. Raises OSError."""
+    """Append the whole line or, on a full disk, nothing. Raises OSError."""
     with open(path, "ab", buffering=0) as file:
         end = file.tell()
         if file.write(line) < len(line):
@@ -133,6 +129,6 @@ def _append(path, line):
 
 
 def _board(folder):
-    from torch.utils.tensorboard import SummaryWriter  # slow, and a package that few have
+    from torch.utils.tensorboard import SummaryWriter  # slow to import, and an optional package
 
     return SummaryWriter(folder)

@@ -1,7 +1,7 @@
 """GPT-2: the architecture of Radford et al. 2019, with its initialisation and tied embeddings.
 
-Names of parameters are those of the published weights, and the function is theirs too: with the
-same weights the logits are those of Hugging Face's GPT2LMHeadModel.
+Parameters have the names of the published weights. With the same weights, the logits equal those of
+Hugging Face's GPT2LMHeadModel.
 """
 
 import math
@@ -11,10 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mingpt.gelu import gelu
-from mingpt.linear import Linear
-
-# name: layers, heads, width. The first three are minGPT's, for small machines.
+# name: (layers, heads, width). The first three are minGPT's, for small machines.
 MODELS = {
     "gpt-nano": (3, 3, 48),
     "gpt-micro": (4, 4, 128),
@@ -28,10 +25,10 @@ MODELS = {
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The shape of a model. Raises ValueError, with the nearest width that would do."""
+    """The shape of a model. Raises ValueError for one that cannot be, with the nearest that can."""
 
     vocab_size: int = 50257
-    block_size: int = 1024  # the most tokens that it can look back on
+    block_size: int = 1024  # the longest context
     n_layer: int = 12
     n_head: int = 12
     n_embd: int = 768
@@ -62,8 +59,8 @@ class GPTConfig:
 class CausalSelfAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.c_attn = Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = Linear(config.n_embd, config.n_embd)
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
         self.n_head, self.dropout = config.n_head, config.dropout
 
     def forward(self, x, past=None):
@@ -75,8 +72,8 @@ class CausalSelfAttention(nn.Module):
             if past:
                 key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
             past[:] = key, value
-        # One fused kernel: the time × time scores are never in memory. A single token after others
-        # may look at all of them.
+        # One fused kernel: the time × time scores are never in memory. With a cache, the query is
+        # the last token alone, which may look at every key: no mask.
         y = F.scaled_dot_product_attention(
             query, key, value, dropout_p=self.dropout * self.training,
             is_causal=query.size(2) == key.size(2),
@@ -88,12 +85,12 @@ class CausalSelfAttention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
-        self.c_proj = Linear(4 * config.n_embd, config.n_embd)
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
         self.dropout = config.dropout
 
     def forward(self, x):
-        x = self.c_proj(gelu(self.c_fc(x)))
+        x = self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
         return F.dropout(x, self.dropout, self.training)
 
 
@@ -109,11 +106,11 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens, a LongTensor [batch, time], to logits [batch, time, vocab_size].
+    """Maps tokens, a LongTensor [batch, time], to logits [batch, time, vocab_size].
 
-    The logits at time t say what comes at t + 1, and depend on no token after t. With `targets`,
-    [batch, time], it is their cross-entropy instead: one number, in nats, summed over all of them
-    but those that are -100.
+    The logits at time t predict the token at t + 1 and depend on no later token. With `targets`,
+    [batch, time], the model returns their cross-entropy instead: one number, in nats, summed over
+    all targets that are not -100.
     """
 
     def __init__(self, config):
@@ -125,11 +122,11 @@ class GPT(nn.Module):
             "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
             "ln_f": nn.LayerNorm(config.n_embd),
         })  # fmt: skip
-        self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                # 2 additions to the residual stream in a layer: their variances sum to one's.
+                # 2 × n_layer of these add to the residual stream: their variances sum to 0.02².
                 last = name.endswith("c_proj")
                 std = 0.02 / math.sqrt(2 * config.n_layer) if last else 0.02
                 nn.init.normal_(module.weight, std=std)
@@ -137,7 +134,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def parameter_groups(self, weight_decay):
-        """For the optimizer: matrices decay; biases and the gains of LayerNorm do not."""
+        """Groups for the optimizer: matrices decay; biases and LayerNorm's gains do not."""
         parameters = list(self.parameters())
         return [
             {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
@@ -145,8 +142,8 @@ class GPT(nn.Module):
         ]
 
     def forward(self, tokens, targets=None, past=None):
-        """`past` is for `generate`: a list for each layer, which keeps the keys and values of all
-        tokens so far. With such a list, after the first call, `tokens` is one token.
+        """`past`, used by `generate`, is one list per layer, in which attention keeps the keys and
+        values of all tokens so far. After the first call with it, `tokens` is one token.
         """
         before = past[0][0].size(2) if past and past[0] else 0
         time = before + tokens.size(1)
@@ -160,17 +157,17 @@ class GPT(nn.Module):
         logits = self.lm_head(self.transformer.ln_f(x))
         if targets is None:
             return logits
-        # Here, to be compiled with the rest. If only the logits are, a small model of 50,257 tokens
-        # takes twice as long (bf16, on a CPU: tools/bench/results/compiled_loss.txt).
+        # The loss is computed here so that torch.compile sees it. With the logits alone compiled, a
+        # small model of 50,257 tokens takes twice as long (tools/bench/results/compiled_loss.txt).
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     @torch.no_grad()
     def generate(self, tokens, count, temperature=1.0, top_k=None, generator=None, cache=True):
-        """`tokens` [batch, time] and `count` tokens more, each drawn from the model's prediction.
+        """`tokens` [batch, time], followed by `count` tokens drawn from the model's predictions.
 
-        `temperature` 0 takes the likeliest; `top_k` draws among so many of the likeliest only.
-        Leaves the model in the mode, training or not, in which it was. With the `cache` a token
-        costs one token's work, as long as all fit into the block; the result is the same.
+        Temperature 0 takes the likeliest token; `top_k` draws among the k likeliest only. With
+        `cache`, a token costs the work of one token while all fit into the block, and the result is
+        the same. The model keeps its mode, training or evaluation.
         """
         past, seen = [[] for _ in self.transformer.h], 0
         training = self.training
@@ -179,7 +176,7 @@ class GPT(nn.Module):
             if cache and tokens.size(1) <= self.config.block_size:
                 logits = self(tokens[:, seen:], past=past)[:, -1]
                 seen = tokens.size(1)
-            else:  # the window moves, and with it every token's position: nothing can be kept
+            else:  # the window moves, so every token has a new position: no key can be reused
                 logits = self(tokens[:, -self.config.block_size :])[:, -1]
             if top_k is not None:
                 least = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]

@@ -1,4 +1,4 @@
-"""What one process does for all: `run_on_main`, as SpeechBrain calls it."""
+"""Work that one process per node does for the others."""
 
 import os
 import platform
@@ -7,14 +7,14 @@ from datetime import timedelta
 import torch.distributed as dist
 
 
-def run_on_main(function, *args):
-    """Call `function(*args)` in the first process of every node while the others wait.
+def run_once_per_node(function, *args):
+    """Call `function(*args)` in the first process of every node while the other processes wait.
 
-    Once a node, because nodes share no disk. Returns, on every rank, what it returned on this
-    rank's node; raises, on every rank, what it raised on any node. So no rank waits for a file that
-    will never come; for one that takes hours it does, up to a day.
+    Nodes share no disk, so each needs its own result. Every rank returns what the call returned on
+    its node. If the call raises on any node, every rank raises that exception: no rank waits for a
+    file that will never exist. The call may take up to a day.
     """
-    # Its own: the others' patience is ten minutes with NCCL, half an hour with gloo.
+    # Its own group, because other groups time out after 10 (NCCL) or 30 minutes (gloo).
     group = dist.new_group(backend="gloo", timeout=timedelta(days=1))
     first = int(os.environ["LOCAL_RANK"]) == 0
     result = error = None
@@ -23,7 +23,7 @@ def run_on_main(function, *args):
             result = function(*args)
         except Exception as raised:
             error = raised
-    # By name: a launcher may number ranks node by node, or deal them out in turn.
+    # Compare nodes by name, because launchers number ranks in different orders.
     node, outcomes = platform.node(), [None] * dist.get_world_size()
     dist.all_gather_object(outcomes, (node, first, result, error), group=group)
     dist.destroy_process_group(group)
@@ -31,5 +31,5 @@ def run_on_main(function, *args):
         if error is not None:
             raise error
     if first:
-        return result  # its own, should two nodes have one name
+        return result  # not a namesake's, if two nodes have the same name
     return next(made for at, made_it, made, _ in outcomes if made_it and at == node)

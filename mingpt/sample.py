@@ -2,7 +2,7 @@
 
     python -m mingpt.sample --prompt "def "
 
-Any checkpoint of the trainer will do, however many processes wrote it.
+It reads any checkpoint of the trainer, whatever the number of processes that trained it.
 """
 
 import sys
@@ -21,17 +21,17 @@ from mingpt.model import GPT, GPTConfig
 @dataclass(frozen=True)
 class Options:
     checkpoint_path: str = "mingpt.pt"
-    """What the trainer has written."""
+    """A checkpoint of the trainer."""
     prompt: str | None = None
-    """The text to go on with. Default: a new line, or the first character if the text had none."""
+    """The text to continue. Default: a new line, or the first character if the text had none."""
     count: int = 500
     """Tokens to write."""
     temperature: float = 0.8
-    """Below 1 the likely becomes likelier; 0 takes the likeliest."""
+    """Below 1, likely tokens become likelier; 0 always takes the likeliest."""
     top_k: int | None = None
-    """Draw among so many of the likeliest only. Default: among all."""
+    """Draw among this many of the likeliest tokens. Default: among all."""
     seed: int = 0
-    """Of the drawing."""
+    """Seed of the random draws."""
 
     def __post_init__(self):
         for name in ("count", "top_k"):

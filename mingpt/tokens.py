@@ -1,4 +1,4 @@
-"""Text to numbers and back."""
+"""Tokenizers: text to numbers and back."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from guard import UserError
 
 
 def build(kind, text):
-    """The tokenizer of this kind for `text`. Raises UserError."""
+    """A tokenizer of this kind for `text`. Raises UserError."""
     return BytePairs() if kind == "gpt2" else Characters("".join(sorted(set(text))))
 
 
 def restore(about):
-    """The tokenizer that `about`, its entry in a checkpoint, describes. Raises UserError."""
+    """The tokenizer that a checkpoint describes by `about`. Raises UserError."""
     return BytePairs() if about["kind"] == "gpt2" else Characters(about["vocabulary"])
 
 
 class Characters:
-    """One token for each character; the vocabulary is a string, and a token is a place in it."""
+    """One token per character: its index in the vocabulary, a string."""
 
     def __init__(self, vocabulary):
         self.vocabulary = vocabulary
@@ -44,7 +44,7 @@ class Characters:
 
 
 class BytePairs:
-    """GPT-2's 50,257 tokens, by tiktoken, which downloads the vocabulary once and keeps it."""
+    """GPT-2's 50,257 tokens. tiktoken downloads the vocabulary once and caches it."""
 
     about = {"kind": "gpt2"}  # noqa: RUF012
 
@@ -55,7 +55,7 @@ class BytePairs:
             raise UserError("this needs the package tiktoken: pip install tiktoken") from None
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
-        except Exception as error:  # whatever its way to the network says
+        except Exception as error:  # tiktoken documents none; most come from the network
             raise UserError(
                 f"tiktoken cannot get GPT-2's vocabulary ({type(error).__name__}): connect once, "
                 "or set TIKTOKEN_CACHE_DIR to a folder that has it"

@@ -1,4 +1,4 @@
-"""GPT-2's published weights as the start of a training: fine-tuning."""
+"""Start training from GPT-2's published weights: fine-tuning."""
 
 import re
 
@@ -14,8 +14,8 @@ _NO_WEIGHT = re.compile(r"\.attn\.(masked_)?bias$|^lm_head")  # the causal mask;
 def load(model, path):
     """Copy the weights of the safetensors file at `path` into `model`, a GPT.
 
-    Of the positions as many as the model has, so that a shorter block_size will do. Raises
-    UserError for a file that is none, or of another shape.
+    The model may have a shorter block_size: it gets the first position embeddings. Raises UserError
+    for a file of another format or shape.
     """
     check(model, path)
     with safe_open(path, "pt") as file, torch.no_grad():
@@ -29,8 +29,8 @@ def load(model, path):
 def check(model, path, unknown=()):
     """Raise UserError unless the safetensors file at `path` has the weights of `model`, a GPT.
 
-    Only shapes are read, so `model` may have no weights, on the device meta. Those of the names in
-    `unknown` do not count.
+    Reads shapes only, so `model` may be on the device meta, without weights. Names in `unknown`
+    are not compared.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -57,10 +57,10 @@ def check(model, path, unknown=()):
 
 
 def _names(file):
-    """What the file calls each weight of ours."""
+    """The file's name of each of our weights."""
     return {
         name.removeprefix("transformer."): name
-        for name in file.keys()  # noqa: SIM118 (it is no mapping)
+        for name in file.keys()  # noqa: SIM118 (not a mapping)
         if not _NO_WEIGHT.search(name)
     }
 

@@ -1,38 +1,39 @@
 """After each edit there is a script that runs, and shows what the script before it did not."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from tests.processes import LESSONS
 from tools.series import observe, stages
 
 STAGES = [stage for name in LESSONS.with_stages for stage in stages.of(LESSONS[name])[1:]]
-
-
-@pytest.fixture(scope="module")
-def outputs():
-    """Of every stage and the one before; two runs at once, because a start is mostly imports."""
-    with ThreadPoolExecutor(2) as pool:
-        kinds = [(stage, stage.edit.observation.fault) for stage in STAGES]
-        asked = dict.fromkeys((one, f) for stage, f in kinds for one in (stage.before, stage))
-        runs = [pool.submit(observe.output, stage, observe.ARGS, None, f) for stage, f in asked]
-        yield dict(zip(asked, runs, strict=True))
-        for run in runs:
-            run.cancel()
+OF_THE_GPT = stages.of(LESSONS["mingpt"])[1:]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_a_stage_shows_what_the_stage_before_does_not(stage, outputs):
-    fault = stage.edit.observation.fault
-    for one in (stage.before, stage):
-        outputs[one, fault].result()  # kept: what follows does not run it again
+def test_a_stage_shows_what_the_stage_before_does_not(stage):
     assert observe.Observed(stage).problem is None
 
 
+@pytest.mark.parametrize("stage", OF_THE_GPT, ids=lambda stage: stage.name)
+def test_every_stage_of_the_gpt_resumes_from_its_own_checkpoint(stage):
+    output = observe.output(stage, LESSONS["mingpt"].observe, None, "kill")
+    resumed, _, rest = output.partition("Resuming after ")[2].partition("\n")
+    unit, done = resumed.split()
+    assert unit == ("epoch" if stage.number == 1 else "step") and int(done) >= 5
+    assert f"{unit.capitalize()} {20:{2 if unit == 'epoch' else 5}} | checkpoint saved" in rest
+
+
 @pytest.mark.parametrize("processes", [1, 4])
-def test_as_well_with_other_arguments(processes):
-    """The one edit that changes the arithmetic, with as many processes as are not documented."""
-    stage = stages.find(LESSONS, "multigpu@4")
-    args = ("4", "3", "--batch_size", "16")
+@pytest.mark.parametrize(
+    "name, args",
+    [
+        ("multigpu@4", "4 3 --batch_size 16"),
+        ("mingpt@4", "--data {root}/guard.py --model gpt-nano --batch_size 8 --block_size 24 "
+         "--total_steps 20 --save_every 4 --log_every 2 --products torch"),
+    ],
+)  # fmt: skip
+def test_as_well_with_other_arguments(processes, name, args):
+    """Edits that change the arithmetic, with as many processes as are not documented."""
+    stage = stages.find(LESSONS, name)
+    args = tuple(args.format(root=LESSONS.root).split())
     assert observe.Observed(stage, args, processes).problem is None

@@ -1,4 +1,4 @@
-"""What can be known before the processes meet is said before, and by one of them."""
+"""What can be known before the processes meet is said then, and by one of them."""
 
 import os
 import subprocess
@@ -34,6 +34,7 @@ CHECKPOINTS = {
     "damaged": (half, {}, r"mingpt.pt is damaged, or no checkpoint at all: move it away"),
     "no checkpoint": (lambda _, path: file(path, b"text"), {}, r"is damaged, or no checkpoint"),
     "foreign": (lambda _, path: file(path, {"steps_run": 1}), {}, r"is not a checkpoint of mingpt"),
+    "first stages": (lambda _, path: file(path, {"model": {}, "optimizer": {}}), {}, None),
     "layers": (checkpoint, {"n_layer": 2}, r"has n_layer 3, but 2 was asked for: ask for 3"),
     "block": (checkpoint, {"block_size": 8}, r"has block_size 16, but 8 was asked for"),
     "tokenizer": (checkpoint, {"tokenizer": "gpt2"}, r"has tokenizer chars, but gpt2 was asked"),

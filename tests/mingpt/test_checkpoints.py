@@ -1,4 +1,4 @@
-"""A checkpoint of another run is refused; one of this run goes on with the options of today."""
+"""A checkpoint of another run is refused; one of this run continues with this start's options."""
 
 import os
 import re
@@ -31,7 +31,8 @@ def test_a_checkpoint_of_another_run(what, group, config, tmp_path, monkeypatch)
     def file(**others):
         args = config(**others)
         dataset, model, _ = trainer.load_train_objs(args)
-        return checkpoints.File(args, model.config, dataset), model
+        loader = trainer.prepare_dataloader(dataset, args)
+        return checkpoints.CheckpointFile(args, model, loader), model
 
     first, model = file()
     first.save({"model": model.state_dict(), "steps_run": 3})
@@ -46,7 +47,7 @@ def test_a_checkpoint_of_another_run(what, group, config, tmp_path, monkeypatch)
     assert same.read()["steps_run"] == 3
     with pytest.raises(UserError, match=message):
         other.read()
-    monkeypatch.setenv("LOCAL_RANK", "1")  # gets it from the first of its node, and refuses it too
+    monkeypatch.setenv("LOCAL_RANK", "1")  # reads no weights, but refuses it, too
     assert same.read() == {"steps_run": 0}
     with pytest.raises(UserError, match=message):
         other.read()
@@ -57,11 +58,13 @@ def test_options_of_a_start_count_not_those_of_the_file(group, config):
 
     args = config()
     dataset, model, optimizer = trainer.load_train_objs(args)
-    file = checkpoints.File(args, model.config, dataset)
+    loader = trainer.prepare_dataloader(dataset, args)
+    file = checkpoints.CheckpointFile(args, model, loader)
     state = {"optimizer": optimizer.state_dict(), "scaler": {}, "steps_run": 3}
     file.save({"model": model.state_dict(), **state})
     file.wait()
-    changed = checkpoints.File(config(beta2=0.9, weight_decay=0.3), model.config, dataset).read()
+    args = config(beta2=0.9, weight_decay=0.3)
+    changed = checkpoints.CheckpointFile(args, model, loader).read()
     optimizer.load_state_dict(changed["optimizer"])
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0]
     assert [group["betas"] for group in optimizer.param_groups] == [(0.9, 0.9)] * 2
@@ -76,7 +79,7 @@ def test_options_of_a_start_count_not_those_of_the_file(group, config):
 ])  # fmt: skip
 def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
     path = tmp_path / "mingpt.pt"
-    torch.save({"a": 1}, path) if content is None else path.write_bytes(content)
+    path.write_bytes(content) if content else torch.save({"model": {}, "optimizer": {}}, path)
     with pytest.raises(UserError, match=message):
         checkpoints.load(str(path))
     with pytest.raises(UserError, match=r"no checkpoint .*: train one"):
@@ -115,7 +118,7 @@ def test_a_model_or_an_optimizer_of_another_script(change, group, config, text, 
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
-    file = checkpoints.File(args, model.config, dataset)
+    file = checkpoints.CheckpointFile(args, model, trainer.prepare_dataloader(dataset, args))
     file.save({
         "model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": {},
         "rng": [checkpoints.rng_state(torch.device("cpu"))], "steps_run": 3,
@@ -154,7 +157,9 @@ from mingpt.model import GPTConfig
 
 def main():
     args = SimpleNamespace(checkpoint_path="mingpt.pt", compile=False)
-    file = checkpoints.File(args, GPTConfig(), SimpleNamespace(about={}))
+    model = SimpleNamespace(config=GPTConfig())
+    loader = SimpleNamespace(dataset=SimpleNamespace(about={}))
+    file = checkpoints.CheckpointFile(args, model, loader)
     file.save({"model": torch.ones(9), "steps_run": 3})
     raise eval(sys.argv[1])
 

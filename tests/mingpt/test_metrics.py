@@ -1,7 +1,6 @@
-"""What the log says of the data, of the device's work, and on a terminal."""
+"""The log: waiting for data, MFU, files that cannot be written, lines above a progress bar."""
 
 import errno
-import itertools
 import os
 import pty
 import re
@@ -26,23 +25,19 @@ from tests.mingpt.conftest import options
 from tests.processes import LIMIT, ROOT
 
 
+def loader(device="cpu", seconds=0.0):
+    return SimpleNamespace(seconds=seconds, device=torch.device(device))
+
+
 @pytest.mark.parametrize("waits, warned", [(0.12, True), (0.1, False)])
 def test_data_that_are_too_slow_are_told(waits, warned, config, group, capsys, monkeypatch):
-    def slow():
-        nonlocal now
-        while True:
-            now += waits
-            yield None
-
     now = 0.0
     model = GPT(GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16))
-    monkeypatch.setattr(metrics.flops, "peak", lambda *_: 1)
     clock = SimpleNamespace(perf_counter=lambda: now, time=time.time)
     monkeypatch.setattr(metrics, "time", clock)
-    log = Metrics(config(), model, torch.device("cpu"), 0)
-    for _ in itertools.islice(log.timed(slow()), 10):
-        now += 1
-    log.trained(9, torch.tensor(1.0))
+    log = Metrics(config(), model, loader(seconds=10 * waits), 0)
+    now = 10 + 10 * waits
+    log.trained(9, torch.tensor([1.0, 1.0]))
     out = capsys.readouterr().out
     assert bool(re.search(r"Only \d+% of the time goes into computing.*--cache", out)) == warned
     assert out.count("\n") == 1 + warned
@@ -59,10 +54,35 @@ def test_the_work_of_a_token_is_what_its_products_take():
     )
 
 
+@pytest.mark.parametrize("name, precision, teraflops", [
+    ("NVIDIA H100 80GB HBM3", "bf16", 989), ("NVIDIA H100 80GB HBM3", "fp32", 67),
+    ("NVIDIA A100-SXM4-40GB", "tf32", 156), ("Tesla V100-SXM2-16GB", "fp16", 125),
+    ("Tesla V100-SXM2-16GB", "tf32", None), ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None), (None, "fp32", None),
+])  # fmt: skip
+def test_mfu_is_of_a_known_peak_or_not_told(
+    name, precision, teraflops, group, config, capsys, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    args = config(precision=precision)
+    model = args.build(8)
+    log = Metrics(args, model, loader(device="cuda" if name else "cpu"), 0)
+    clock = SimpleNamespace(perf_counter=lambda: log.started + 2.0, time=time.time)
+    monkeypatch.setattr(metrics, "time", clock)
+    log.trained(9, torch.tensor([1.0, 1.0]))
+    out, (line,) = capsys.readouterr().out, texts.log(log.path.parent)
+    if teraflops is None:
+        assert "MFU" not in out and "mfu" not in line
+        return
+    done = 5 * args.batch_size * args.block_size * flops.per_token(model)  # in a second
+    assert line["mfu"] == pytest.approx(done / (teraflops * 1e12))
+    assert f" tokens/s | MFU {line['mfu']:.1%} | computing " in out
+
+
 def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     """A limit on the size of files stands for the full disk."""
     args = config()
-    log = Metrics(args, args.build(8), torch.device("cpu"), 3)
+    log = Metrics(args, args.build(8), loader(), 3)
     loss = torch.tensor([3.0, 2.0])
     log.validated(3, loss)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -72,7 +92,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     said = capsys.readouterr().out
-    assert f"This is not kept, {log.path} cannot be written (No space left on device)" in said
+    assert f"This line is not kept, {log.path} cannot be written (No space left on device)" in said
     log.validated(5, loss)
     assert [line["step"] for line in texts.log(log.path.parent)] == [4, 6]
 
@@ -82,7 +102,7 @@ def test_a_tensorboard_that_cannot_be_written_is_told_once(group, config, capsys
         raise OSError(errno.ENOSPC, "No space left on device")
 
     args = config()
-    log = Metrics(args, args.build(8), torch.device("cpu"), 3)
+    log = Metrics(args, args.build(8), loader(), 3)
     log.board = SimpleNamespace(add_scalar=full, log_dir="board")
     for step in range(2):
         log.validated(step, torch.tensor([3.0, 2.0]))
@@ -93,7 +113,7 @@ def test_a_tensorboard_that_cannot_be_written_is_told_once(group, config, capsys
 
 def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
     def validated(steps_run):
-        log = Metrics(args, args.build(8), torch.device("cpu"), steps_run)
+        log = Metrics(args, args.build(8), loader(), steps_run)
         log.validated(steps_run, torch.tensor([3.0, 2.0]))
         names = sorted(path.stem for path in tmp_path.glob("*.jsonl"))
         return {name: texts.log(tmp_path, name)[-1]["step"] for name in names}

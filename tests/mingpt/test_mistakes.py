@@ -33,7 +33,7 @@ FIELDS = {
     "--batch_size": "missing value for argument '--batch_size'",
     "--model gpt3": "invalid choice 'gpt3' for argument '--model'. Expected one of ('gpt-nano', ",
     "--batch_size 0": "batch_size is 0, but must be at least 1",
-    "--save_every 1": "save_every is 1, but must be at least 2",
+    "--save_every 0": "save_every is 0, but must be at least",
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
     "--learning_rate nan": "learning_rate is nan, but must be above 0",
     "--min_learning_rate 1": "min_learning_rate is 1.0, but must be from 0 to learning_rate, 0.008",
@@ -125,16 +125,18 @@ def test_characters_come_back_and_others_are_refused():
         kind.encode("z")
 
 
+LOADER = SimpleNamespace(seconds=0.0, device=torch.device("cpu"))
+
+
 def test_the_speed_is_that_of_training(group, config, monkeypatch):
     """Of the steps since the last line, or since a validation, whose time does not count."""
     clock = iter([0, 10, 10, 100, 105, 105])
-    monkeypatch.setattr(metrics.flops, "peak", lambda *_: 1)
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=clock.__next__, time=float))
     args = config()
-    log = metrics.Metrics(args, args.build(8), torch.device("cpu"), 0)
-    log.trained(9, torch.tensor(1.0))
+    log = metrics.Metrics(args, args.build(8), LOADER, 0)
+    log.trained(9, torch.tensor([1.0, 1.0]))
     log.validated(14, torch.tensor([1.0, 1.0]))
-    log.trained(19, torch.tensor(1.0))
+    log.trained(19, torch.tensor([1.0, 1.0]))
     told = [json.loads(line) for line in log.path.read_text().splitlines()]
     speeds = [line["tokens_per_second"] for line in told if "train_loss" in line]
     tokens = args.batch_size * args.block_size
@@ -147,13 +149,13 @@ def test_tensorboard_has_what_the_log_has(group, config, tmp_path):
         reason="no tensorboard: --tensorboard needs it",
     )
     args = config(tensorboard=str(tmp_path / "board"))
-    log = metrics.Metrics(args, args.build(8), torch.device("cpu"), 0)
+    log = metrics.Metrics(args, args.build(8), LOADER, 0)
     log.validated(14, torch.tensor([3.0, 2.0]))
-    log.trained(19, torch.tensor(1.0))
+    log.trained(19, torch.tensor([1.0, 1.0]))
     told = events.EventAccumulator(args.tensorboard)
     told.Reload()
     found = {name: told.Scalars(name) for name in told.Tags()["scalars"]}
-    assert set(found) == {"val_loss", "train_loss", "tokens_per_second", "mfu", "computing"}
+    assert set(found) == {"val_loss", "train_loss", "tokens_per_second", "computing"}
     assert [(event.step, event.value) for event in found["val_loss"]] == [(15, 1.5)]
 
 
@@ -172,7 +174,7 @@ def lines(process):
      "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help lists the "
      "options)"),
     (["--data", "http://127.0.0.1:9/text"],  # known to one of them, when they have met
-     "cannot read --data http://127.0.0.1:9/text: Connect call failed ('127.0.0.1', 9)"),
+     "cannot read --data http://127.0.0.1:9/text: Connection refused"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
@@ -205,7 +207,7 @@ def test_a_full_disk(text, tmp_path):
     process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once, prelude=limit)
     assert process.status == 1
     assert re.search(
-        r"main.py: cannot save .*mingpt.pt after step 4: .*; what was saved", process.err
+        r"main.py: cannot save .*mingpt.pt after step 8: .*; what was saved", process.err
     )
     assert not (tmp_path / "mingpt.pt").exists()
     assert [path.name for path in tmp_path.glob(".mingpt*")] == []
@@ -235,4 +237,4 @@ def test_learns_to_the_entropy_of_the_source_and_no_further(
     loss = texts.curve(tmp_path)[400]
     assert entropy * (1 + floor) < loss < entropy * (1 + ceiling)
     told = [json.loads(line) for line in (tmp_path / "mingpt.jsonl").read_text().splitlines()]
-    assert all(line["computing"] > 0.5 and line["mfu"] > 0 for line in told if "train_loss" in line)
+    assert all(line["computing"] > 0.5 for line in told if "train_loss" in line)

@@ -1,4 +1,4 @@
-"""What one process does for all: its result, or its error, is everybody's."""
+"""What one process per node does for the others: every rank gets its result, or its error."""
 
 import os
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.processes import ROOT
 
-# Two nodes, to which a launcher has dealt out the ranks in turn; the group has little patience.
+# Two nodes, with ranks dealt out in turn, and a process group that times out soon.
 SCRIPT = """
 import os, platform, sys, time
 from datetime import timedelta
 import torch.distributed as dist
-from mingpt.once import run_on_main
+from mingpt.once import run_once_per_node
 
 rank = int(os.environ["RANK"])
 platform.node = lambda: f"node{rank % 2}"
@@ -27,9 +27,9 @@ def fail():
         raise ValueError("no such text")
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=3))
-sys.stdout.write(f"{rank} has {run_on_main(slow)}\\n")
+sys.stdout.write(f"{rank} has {run_once_per_node(slow)}\\n")
 try:
-    run_on_main(fail)
+    run_once_per_node(fail)
 except ValueError as error:
     sys.stdout.write(f"{rank} caught {error}\\n")
 dist.barrier()

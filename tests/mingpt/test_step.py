@@ -20,9 +20,7 @@ def made(group, config):
         args = config(**others)
         dataset, model, _ = trainer.load_train_objs(args)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        it = trainer.Trainer(model, trainer.prepare_dataloader(dataset, args), optimizer, args)
-        it.train_data.sampler.set_step(it.steps_run)
-        return it
+        return trainer.Trainer(model, trainer.prepare_dataloader(dataset, args), optimizer, args)
 
     yield make
     signal.signal(signal.SIGTERM, before)
@@ -32,7 +30,7 @@ def moved(it):
     """How far one step moves the weights: a vector, since the learning rate is 1."""
     flat = torch.nn.utils.parameters_to_vector
     before = flat(it.model.parameters()).detach().clone()
-    it._run_batch(iter(it.train_data))
+    it._run_step(0)
     return flat(it.model.parameters()).detach() - before
 
 
@@ -58,10 +56,10 @@ def test_accumulation_moves_the_weights_like_one_batch(made):
 def test_only_the_last_micro_batch_reduces(made):
     it, calls = made(dropout=0.0, micro_batch_size=2), []
     it.model.register_comm_hook(None, lambda _, bucket: count(calls, bucket))
-    it._run_batch(iter(it.train_data))
+    it._run_step(0)
     once = len(calls)
     assert sum(calls) == sum(p.numel() for p in it.model.parameters())
-    it._run_batch(iter(it.train_data))
+    it._run_step(1)
     assert len(calls) == 2 * once
 
 
@@ -96,28 +94,30 @@ def test_what_a_step_learns_from_depends_on_seed_and_step_alone(group, config):
     args = config(batch_size=8)
     dataset = data.load(args)
 
-    def starts(step, rank=0, world_size=1, **others):
-        sampler = data.StepSampler(dataset, config(batch_size=8, **others))
-        sampler.rank, sampler.world_size = rank, world_size
-        sampler.accumulation = args.accumulation(world_size)
-        sampler.set_step(step)
-        steps = iter(sampler)
-        return [np.concatenate([next(steps) for _ in range(sampler.accumulation)]) for _ in "ab"]
+    dataset.at = lambda places: (torch.tensor(places), None)  # where the windows start
 
-    (one, two), (again, _) = starts(3), starts(4)
-    assert np.array_equal(two, again)
-    assert not np.array_equal(one, two)
-    assert not np.array_equal(one, starts(3, seed=1)[0])
-    shares = [starts(3, rank, 4)[0] for rank in range(4)]
-    assert sorted(np.concatenate(shares)) == sorted(one)
-    many = np.concatenate([starts(step)[0] for step in range(3000)])
-    assert many.min() == 0 and many.max() == len(dataset) - dataset.size - 1
+    def starts(step, rank=0, world_size=1, **others):
+        loader = data.StepLoader(dataset, config(batch_size=8, **others))
+        loader.rank, loader.world_size = rank, world_size
+        loader.accumulation = args.accumulation(world_size)
+        return [place for places, _ in loader[step] for place in places.tolist()]
+
+    one = starts(3)
+    assert starts(3) == one and starts(4) != one and starts(3, seed=1) != one
+    shares = [starts(3, rank, 4) for rank in range(4)]
+    assert sorted(place for share in shares for place in share) == sorted(one)
+    many = [place for step in range(3000) for place in starts(step)]
+    assert min(many) == 0 and max(many) == len(dataset.numbers) - dataset.size - 1
 
 
 def test_targets_are_one_token_ahead_and_no_training_text_is_validated_on(group, config, text):
     dataset = data.load(config())
-    source, targets = dataset[np.array([5, 90])]
+    source, targets = dataset.at(np.array([5, 90]))
     assert torch.equal(source[:, 1:], targets[:, :-1])
+    for one, of_both in zip(dataset[1], dataset[np.array([1, 2])], strict=True):  # side by side
+        assert torch.equal(one, of_both[0])
+    assert dataset[1][0][0] == dataset.numbers[16] == dataset[0][1][-1]
+    assert (dataset[len(dataset) - 1][1] != data.PADDING).sum() == (len(dataset.numbers) - 1) % 16
     vocabulary = dataset.about["vocabulary"]
     letters = "".join(vocabulary[token] for token in dataset.numbers)
     others = "".join(vocabulary[token] for token in dataset.val.numbers)
@@ -131,7 +131,8 @@ def test_saving_waits_for_no_disk(config, group, tmp_path, monkeypatch):
     dataset, model, _ = trainer.load_train_objs(args)
     disk, fsync = threading.Event(), os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (disk.wait(20), fsync(file)))
-    file, weights = checkpoints.File(args, model.config, dataset), torch.zeros(1000)
+    loader, weights = trainer.prepare_dataloader(dataset, args), torch.zeros(1000)
+    file = checkpoints.CheckpointFile(args, model, loader)
     file.save({"model": {"weight": weights}, "steps_run": 1})
     assert not (tmp_path / "slow.pt").exists()
     weights += 1  # the next step

@@ -94,11 +94,16 @@ def test_every_token_is_validated_once(split, trained):
     assert set(re.findall(r"over ([\d,]+) tokens", trained[split][1])) == {"499"}
 
 
+def test_save_every_means_its_number(trained):
+    saved = re.findall(r"Step +(\d+) \| checkpoint saved", trained["1"][1])
+    assert list(map(int, saved)) == [WHOLE, 2 * WHOLE, LAST]
+
+
 def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
     folder, _ = trained["2"]
     checkpoint = torch.load(folder / "mingpt.pt", weights_only=True)
     assert set(checkpoint) == {
-        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text"
+        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text", "kernels"
     }  # fmt: skip
     assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
     GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])
@@ -130,15 +135,22 @@ def test_each_rank_drops_other_units(undisturbed):
     assert not torch.equal(one, two)
 
 
-def repeated(folder, end=LAST):
-    """How many steps the worst restart ran again; every restart must follow what was done."""
-    worst = last = 0
-    for line in log(folder):
-        if "train_loss" in line:
-            step = line["step"]
-            assert step <= last + 1, f"step {step} after {last}"
-            worst, last = max(worst, last - step + 1), step
-    assert last == end
+def repeated(lines, every=WHOLE, end=LAST):
+    """How many steps the worst restart ran again, by the lines of the trainer.
+
+    A restart goes back to the checkpoint that was due last, or to the one before if that one was
+    still being written, since the next one waits for it; never behind one that is said to be saved.
+    """
+    worst = done = saved = 0
+    for line in lines:
+        found = re.match(r"Step +(\d+) \| (train|checkpoint saved)", line)
+        if found and found[2] == "checkpoint saved":
+            saved = int(found[1])
+        elif found:
+            resumed = int(found[1]) - 1
+            assert max(saved, ((done - 1) // every - 1) * every) <= resumed <= done
+            worst, done = max(worst, done - resumed), resumed + 1
+    assert done == end
     return worst
 
 
@@ -149,12 +161,12 @@ def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
     ) as it:  # fmt: skip
         seen = it.wait_for(r"Step +6 \| train")
         os.kill(it.workers()[1], signal.SIGKILL)  # a rank that does not save
-        seen = it.wait_for(r"Step +14 \| train", seen)
+        seen = it.wait_for(r"Step +8 \| checkpoint saved", seen)
         os.kill(it.workers()[0], signal.SIGKILL)  # the one that does, while it writes or not
         seen = it.wait_for("Resuming after step", seen)
         assert it.wait() == 0, it.tail
     assert same(undisturbed, tmp_path / "mingpt.pt")
-    assert 0 < repeated(tmp_path) <= WHOLE
+    assert repeated(it.lines) > 0
 
 
 @pytest.mark.parametrize("whom", ["torchrun", "one worker"])
@@ -177,7 +189,7 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     assert (process.status, process.err) == (0, ""), process.tail
     assert f"Resuming after step {stopped}" in process.out
     assert same(undisturbed, tmp_path / "mingpt.pt")
-    assert repeated(tmp_path) == 0
+    assert [line["step"] for line in log(tmp_path) if "train_loss" in line] == [*range(1, LAST + 1)]
     assert sorted(leftovers(tmp_path)) == ["data", "mingpt.jsonl", "mingpt.pt"]
 
 

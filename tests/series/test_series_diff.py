@@ -115,17 +115,6 @@ def test_a_line_that_stands_in_a_long_file_often_is_matched_all_the_same():
     assert diff(long, "g()\n" + long) == ["+module: g()"]
 
 
-def test_rows_are_both_files_in_order(tree):
-    for lesson in series.load(tree.root):
-        if lesson.parent:
-            old = [(r.number, r.text) for r in lesson.rows if r.sign == "-"]
-            new = [(r.number, r.text) for r in lesson.rows if r.sign != "-"]
-            assert new == list(enumerate(lesson.source.lines, 1))
-            kept = [r.text for r in lesson.rows if r.sign != "+"]
-            assert kept == lesson.parent.source.lines
-            assert all(lesson.parent.source.lines[n - 1] == text for n, text in old)
-
-
 def test_counts_are_those_of_git(tree):
     for lesson in series.load(tree.root):
         if lesson.parent:
@@ -145,18 +134,6 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
     tree.edit("three.py", "    dist.init", "    # Why.\n    dist.init")
     tree.edit("three.py", '"""Join the process group."""', '"""Join the process group now."""')
     assert series.load(tree.root)["three"].count() == (13, 9)
-
-
-def test_edits_take_every_changed_line_once(tree):
-    lesson = series.load(tree.root)["two"]
-    assert lesson.problems == []
-    lines = [line for edit in lesson.edits for line in edit.lines]
-    assert sorted(lines, key=str) == sorted(lesson.diff(), key=str)
-    assert [f"{line.sign}{line.text.strip()}" for line in lesson.edit("sum-over-all").lines] == [
-        "+dist.all_reduce(total)",
-        "+if dist.get_rank() != 0:",
-        "+return",
-    ]
 
 
 def deal(old, new, *scopes):
@@ -223,11 +200,3 @@ def test_a_command_is_split_into_environment_and_words(tree):
     tree.edit("lessons.toml", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
     command = series.load(tree.root)["one"].command
     assert command == ({"A": "1", "B": "x y"}, ["python", "one.py", "--c=d e", "F=2"])
-
-
-def test_unknown_names_list_the_known_ones(tree):
-    lessons = series.load(tree.root)
-    with pytest.raises(series.SeriesError, match="'tow'; there are: one, two, three, four"):
-        lessons["tow"]
-    with pytest.raises(series.SeriesError, match=r"edit of two .*'sum'; .*: start-proc"):
-        lessons["two"].edit("sum")

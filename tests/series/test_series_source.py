@@ -2,7 +2,8 @@
 
 import pytest
 
-from tools.series import SeriesError, Source
+from tools.errors import UserError
+from tools.series import Source
 
 SCRIPT = '''\
 #!/usr/bin/env python         | docstring
@@ -90,6 +91,6 @@ def test_a_file_without_statements_is_all_module():
 def test_a_script_that_cannot_be_read_is_one_line(tmp_path, content, message):
     if content is not None:
         (tmp_path / "a.py").write_bytes(content)
-    with pytest.raises(SeriesError) as caught:
+    with pytest.raises(UserError) as caught:
         Source.read(tmp_path, "a.py")
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)

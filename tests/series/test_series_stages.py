@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,13 +48,14 @@ def stage_problems(tree):
 
 def test_the_chain_begins_with_the_parent_and_ends_with_the_file():
     found = series.load(ROOT)
-    assert found.with_stages == ["multigpu", "multigpu_torchrun", "multinode"]
+    assert found.with_stages == ["multigpu", "multigpu_torchrun", "multinode", "mingpt"]
     for lesson in map(found.__getitem__, found.with_stages):
         chain = stages.of(lesson)
         assert len(chain) == len(lesson.edits) + 1
         assert chain[0].source.text == lesson.parent.source.text
         assert chain[-1].source.text == (ROOT / lesson.file).read_text()
-        assert chain[-1].file == lesson.file and chain[1].file == f"{lesson.name}_1.py"
+        assert chain[-1].file == Path(lesson.file).name
+        assert chain[1].file == f"{lesson.name}_1.py"
         texts = [stage.source.text for stage in chain]
         assert len(set(texts)) == len(texts)
 
@@ -85,6 +87,14 @@ def test_run_passes_arguments_and_status_and_leaves_no_file(two, capfd, monkeypa
     two.edit("lessons.toml", 'match = "argv"', 'match = "exit"')
     assert run(two, capfd, "run", "b@2", "x")[0] == 2
     assert os.listdir(tmp_path) == before
+
+
+def test_run_refuses_an_option_of_a_later_edit(two, capfd):
+    two.edit("lessons.toml", 'name = "1"\n', 'name = "1"\noptions = ["shout_it"]\n')
+    status, said = run(two, capfd, "run", "b@1", "--shout-it=yes")
+    assert (status, said.out) == (2, "")
+    assert said.err == "b@1 makes no use of --shout_it: b@2 does ()\n"
+    assert run(two, capfd, "run", "b@2", "--shout-it=yes")[0] == 0
 
 
 def test_observe_tells_what_a_stage_shows(two, capfd):
@@ -163,4 +173,80 @@ def test_the_manifest_refuses_what_it_cannot_search(two, capfd):
     two.edit("lessons.toml", 'shows = "("', 'shows = "x"\nfault = "flood"')
     assert "fault 'flood' is none of kill, raise, " in run(two, capfd, "show", "b")[1].err
     two.edit("lessons.toml", 'shows = "x"\nfault = "flood"', "processes = 2")
-    assert "processes without shows or lacks" in run(two, capfd, "show", "b")[1].err
+    assert "processes says nothing of the output: add shows" in run(two, capfd, "show", "b")[1].err
+
+
+INTERIM = """[[b.edit.interim]]
+in = "module"
+before = "argv"
+text = "print('meanwhile')"
+until = "1"
+
+"""
+
+
+@pytest.fixture
+def three(two):
+    """Between the two edits, a line that is in neither script."""
+    two.edit("lessons.toml", '[[b.edit]]\nname = "1"', INTERIM + '[[b.edit]]\nname = "1"')
+    return two
+
+
+def test_an_interim_line_stands_in_its_place_until_its_edit(three, capfd):
+    shown = [run(three, capfd, "show", f"b@{number}")[1].out for number in range(3)]
+    assert shown[1].endswith('print("good day")\nprint(\'meanwhile\')\n')
+    assert "meanwhile" not in shown[0] + shown[2] and stage_problems(three) == []
+    chain = stages.of(series.load(three.root)["b"])
+    changes = [[line.sign + line.text for line in one.rows if line.counted] for one in chain[1:]]
+    assert changes[0] == ['-print("hello")', '+print("good day")', "+print('meanwhile')"]
+    assert changes[1] == ["+import sys", "-print('meanwhile')", "+print(*sys.argv[1:])"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('until = "1"', 'until = "0"', "[b.edit] until '0' is no edit below"),
+        ('before = "argv"', 'before = "argz"', "b@1 has no line 'argz' in module for an interim"),
+        ('before = "argv"', 'after = "argv"', "[b.edit] unknown key 'after': correct or drop it"),
+    ],
+)
+def test_an_interim_line_has_a_place_and_an_end(three, capfd, old, new, says):
+    three.edit("lessons.toml", old, new)
+    status, said = run(three, capfd, "show", "b@1")
+    assert status == 2 and says in said.err
+
+
+def test_an_edit_has_a_budget_that_counts_interim_lines(three):
+    three.edit("lessons.toml", "budget = 9", "budget = 9\nedit_budget = 3")
+    assert stage_problems(three) == []
+    three.edit("lessons.toml", "edit_budget = 3", "edit_budget = 2")
+    said = stage_problems(three)
+    assert len(said) == 2 and "[b] 0 changes 3 lines, edit_budget 2: split it" in said[0]
+
+
+def test_a_second_run_is_compared_with_the_first(two, capfd):
+    two.edit("lessons.toml", 'name = "1"\n', 'name = "1"\nargs = "x"\nagain = "z"\n')
+    two.edit("lessons.toml", "budget = 9", 'budget = 9\nobserve = "first"')
+    found = 'shows = "^x y$"'
+    for pattern, status in [
+        ("same = '(x)'", 0), ("same = '(x.*)'", 1),
+        ("differs = '(x.*)'", 0), ("differs = '(x)'", 1),
+        ("same = '(none)'", 1), ("differs = '(none)'", 1),
+    ]:  # fmt: skip
+        two.edit("lessons.toml", found, pattern)
+        assert run(two, capfd, "observe", "b@2")[0] == status, pattern
+        found = pattern
+    said = run(two, capfd, "observe", "b@2")[1].out
+    assert said.endswith("does not show 1:\ngood day\nfirst x\ngood day\nfirst x z\n")
+    two.edit("lessons.toml", 'again = "z"\n', "")
+    assert "compare two runs: add again" in run(two, capfd, "observe", "b@2")[1].err
+
+
+def test_a_number_has_to_be_lower_than_before(two, capfd):
+    two.edit("b.py", 'print("good day")', 'print("good", 6 - len(__doc__.split()))')
+    two.edit("lessons.toml", "hello|good day", "hello|good")
+    two.edit("a.py", 'print("hello")', 'print("good", 4)')
+    two.edit("lessons.toml", 'shows = "^good"', "lowers = '^good (\\d+)'")
+    assert run(two, capfd, "observe", "b@1")[0] == 0
+    two.edit("b.py", "6 -", "8 -")
+    assert run(two, capfd, "observe", "b@1")[0] == 1

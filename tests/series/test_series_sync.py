@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from tools import series
-from tools.series import sync
+from tools import files, series
 from tools.series.__main__ import main
 from tools.series.lint import lint
 
@@ -80,13 +79,6 @@ def test_a_second_time_changes_nothing(repo, capsys):
     assert state(repo) == before
 
 
-def test_a_change_in_the_middle_leaves_ancestors_and_siblings_alone(repo):
-    before = state(repo)
-    repo.edit("three.py", OLD, NEW)
-    assert run(repo, "three") == 0
-    assert state(repo) == before | {"three.py": before["three.py"].replace(OLD, NEW)}
-
-
 def test_check_says_what_it_would_do_and_writes_nothing(repo, capsys):
     repo.edit("one.py", OLD, NEW)
     before = state(repo)
@@ -156,16 +148,6 @@ def test_every_conflict_is_told_with_the_lines_of_the_file_as_it_is(repo, capsys
     assert capsys.readouterr().out.startswith("b.py: conflict in lines 10-12, 20, 30-31: ")
 
 
-@pytest.mark.parametrize("style", ["merge", "diff3"])
-def test_conflicts_are_found_whatever_style_of_conflicts_the_user_likes(repo, capsys, style):
-    git(repo, "config", "merge.conflictStyle", style)
-    repo.edit("one.py", "    main(args)\n", "    print(1)\n    main(args)\n    print(2)\n")
-    assert run(repo, "one") == 1
-    out = capsys.readouterr().out
-    assert "two.py: conflict in lines 65: " in out
-    assert "three.py" not in out  # below a conflict there is nothing to merge yet
-
-
 def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo):
     repo.edit("one.py", "range(total_epochs)", "range(1, total_epochs)")
     assert run(repo, "one") == 1
@@ -188,7 +170,7 @@ def test_what_was_settled_by_hand_goes_on_to_the_children(repo):
 @pytest.mark.parametrize("step", ["copymode", "replace"])
 def test_a_failing_file_system_leaves_no_stray_files(repo, monkeypatch, capsys, step):
     """Here the second file fails: while it is written beside its target, or as it replaces it."""
-    module = sync.shutil if step == "copymode" else sync.os
+    module = getattr(files, "shutil" if step == "copymode" else "os")
     real, calls = getattr(module, step), []
 
     def failing(source, target):

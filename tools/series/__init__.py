@@ -2,16 +2,16 @@
 
     from tools import series
 
-    lessons = series.load()                    # reads lessons.toml; raises SeriesError
-    lesson = lessons["multigpu"]               # a Lesson; SeriesError lists the known names
+    lessons = series.load()                    # reads lessons.toml; raises UserError
+    lesson = lessons["multigpu"]               # a Lesson; UserError lists the known names
     env, argv = lesson.command                 # the documented command, ready for subprocess
     for line in lesson.diff():                 # every changed line: sign, number, text, scope, edit
         ...
     edit = lesson.edit("average-the-loss")     # its lines, and a fingerprint that prose can keep
 
 Pages, tests, workshop and README ask this package and nothing else, so that they cannot disagree.
-It needs the standard library only, never imports torch, and keeps what it has read: load again
-after files have changed.
+It needs the standard library only (but psutil to run and observe stages), never imports torch, and
+keeps what it has read: load again after files have changed.
 
     source.py     a script, parsed: which definition encloses each line
     diff.py       two scripts compared, definition by definition
@@ -31,9 +31,9 @@ from .diff import Line, hunks, near_changes
 from .files import own
 from .manifest import load
 from .model import Edit, Lesson, Series
-from .source import Problem, SeriesError, Source
+from .source import Problem, Source
 
 __all__ = [
-    "Edit", "Lesson", "Line", "Problem", "Series", "SeriesError", "Source", "hunks",
+    "Edit", "Lesson", "Line", "Problem", "Series", "Source", "hunks",
     "load", "near_changes", "own",
 ]  # fmt: skip

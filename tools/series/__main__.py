@@ -6,26 +6,29 @@ import os
 import sys
 from pathlib import Path
 
+from tools.errors import UserError, exit_status
+from tools.files import write_whole
+
 from . import launch, lint, observe, render, stages, sync
 from .manifest import load
 from .model import Series
-from .source import SeriesError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns 0, or 1 if lint or sync found something, or 2 if it could not run."""
     options = _parser().parse_args(arguments)
-    linting = options.command is _lint
+    return exit_status(lambda: _run_command(options))
+
+
+def _run_command(options) -> int:
     try:
-        status = options.command(load(options.root), options)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (SeriesError, OSError) as error:  # OSError: no README, a full disk
-        print(error, file=sys.stdout if linting else sys.stderr)
-        return 1 if linting else 2
+        series = load(options.root)
+    except UserError as error:
+        if options.command is not _lint:
+            raise
+        print(error)  # where lint prints whatever it finds
+        return 1
+    return options.command(series, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
               "and the stage before does not; exit 1 if not")  # fmt: skip
     sub.add_argument("stage", help="a stage, or a lesson: all its stages")
     sub.add_argument("--processes", type=int, help="per node; default: as documented")
-    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: 3 1")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: lessons.toml's")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
     sub.add_argument("script", help="name of the lesson, or its file")
@@ -115,17 +118,24 @@ def _text(series: Series, name: str) -> str:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         known = ", ".join(series.lessons)
-        raise SeriesError(f"{name} is no lesson ({known}), and no file to read: {error}") from None
+        raise UserError(f"{name} is no lesson ({known}), and no file to read: {error}") from None
 
 
 def _observe(series: Series, options) -> int:
     stage = stages.find(series, options.stage)
     if not stage.lesson.has_stages or stage.number == 0:
-        raise SeriesError(f"{options.stage} has no edit that says what it shows")
+        raise UserError(f"{options.stage} has no edit that says what it shows")
+    if "--processes" in options.args:  # behind the stage, all is left to the script
+        place = options.args.index("--processes")
+        number = (options.args[place + 1 :] or [""])[0]
+        if not number.isdecimal() or int(number) < 1:
+            raise UserError(f"--processes is {number!r}, but must be a whole number of at least 1")
+        options.processes = int(number)
+        del options.args[place : place + 2]
     found = [stage] if "@" in options.stage else stages.of(stage.lesson)[1:]
     problems = 0
     for one in found:
-        seen = observe.Observed(one, tuple(options.args) or observe.ARGS, options.processes)
+        seen = observe.Observed(one, tuple(options.args), options.processes)
         problems += bool(seen.problem)
         good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
         if not seen.is_visible:
@@ -170,7 +180,7 @@ def _table(series: Series, options) -> int:
         return 0
     readme = series.root / render.README
     text = render.replace_table(readme.read_text(encoding="utf-8"), series)
-    os.replace(sync.stage(readme, text.encode()), readme)
+    write_whole(readme, text.encode())
     return 0
 
 

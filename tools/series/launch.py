@@ -4,20 +4,19 @@ import contextlib
 import importlib.util
 import os
 import queue
-import random
 import re
-import socket
+import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.errors import UserError
+
 from .model import parse_command
-from .source import SeriesError
 from .stages import Stage
 
 
@@ -32,18 +31,39 @@ class Command:
 
 @contextlib.contextmanager
 def script(stage: Stage) -> Iterator[Path]:
-    """The stage's script in a folder that lasts as long as the context."""
+    """The stage's script in a folder that lasts as long as the context.
+
+    A stage that is started as a part of its package is in a copy of that, in place of the lesson.
+    """
     with tempfile.TemporaryDirectory(prefix="series-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, stage.file)
+        if module(stage):
+            path = Path(folder, stage.lesson.file)
+            package = (stage.lesson.root / stage.lesson.file).parent
+            shutil.copytree(package, path.parent, ignore=shutil.ignore_patterns("__pycache__"))
         path.write_text(stage.source.text, encoding="utf-8")
         yield path
+
+
+def module(stage: Stage) -> str | None:
+    """The module by which the stage is started, as in `-m mingpt.main`; None for a script."""
+    words = parse_command(stage.run)[1]
+    return words[words.index("-m") + 1] if "-m" in words else None
 
 
 def run(stage: Stage, args: list[str]) -> int:
     """Run a stage in the current folder, its output on the terminal. Returns the exit status.
 
     A command for several nodes starts as many on this machine, in folders node0, node1, ...
+    Raises UserError for an option of which a later edit makes use.
     """
+    given = {word.partition("=")[0].strip("-").replace("-", "_") for word in args}
+    for number, later in enumerate(stage.lesson.edits[stage.number :], stage.number + 1):
+        for option in given.intersection(later.options):
+            raise UserError(
+                f"{stage.name} makes no use of --{option}: {stage.lesson.name}@{number} does "
+                f"({later.title})"
+            )
     with script(stage) as path:
         found = commands(stage, path, args)
         if len(found) > 1:
@@ -64,15 +84,22 @@ def commands(
     that of rank 0; otherwise the nodes agree on their ranks, as documented.
     """
     if importlib.util.find_spec("torch") is None:
-        raise SeriesError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
+        raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
     env, words = parse_command(stage.run)
-    place = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+    place = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(".py")), None)
     if place is None:
-        raise SeriesError(f"{stage.name} cannot be run alone: {stage.run!r} names no script")
+        raise UserError(f"{stage.name} cannot be run alone: {stage.run!r} names no script")
     launcher, flags = words[0], words[1:place]
-    words = [str(path), *(args or words[place + 1 :])]
-    root = str(stage.lesson.root.resolve())
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    paths = [str(stage.lesson.root.resolve()), os.environ.get("PYTHONPATH")]
+    if module(stage):
+        paths.insert(0, str(path.parents[len(Path(stage.lesson.file).parts) - 1]))
+        env["PYTHONSAFEPATH"] = "1"  # or the current folder's package would be the first
+        words = ["-m", module(stage), *(args or words[place + 2 :])]
+        if not stage.is_last and "--checkpoint_path" not in words:
+            words += ["--checkpoint_path", f"{path.parent.name}_{stage.number}.pt"]
+    else:
+        words = [str(path), *(args or words[place + 1 :])]
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if launcher != "torchrun":
         env |= {"NPROC": str(processes)} if processes else {}
         return [Command([sys.executable, *flags, *words], env)]
@@ -82,7 +109,9 @@ def commands(
     launcher = [sys.executable, "-m", "torch.distributed.run"]
     if nodes == 1:
         return [Command([*launcher, *flags, *words], env)]
-    port = _free_port()
+    from tools.processes import free_port
+
+    port = free_port()
     if fixed:
         flags = [flag for flag in flags if not flag.startswith("--rdzv-")]
         flags += ["--master-addr=localhost", f"--master-port={port}"]
@@ -98,15 +127,6 @@ def _with(flags, name, value):
     return [f"--{name}={value}" if flag.startswith(f"--{name}=") else flag for flag in flags]
 
 
-def _free_port():
-    """Below those that the system hands out, so that no program is given it meanwhile."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("localhost", port)) != 0:
-                return port
-
-
 def capture(
     commands: list[Command],
     folder: Path,
@@ -118,72 +138,44 @@ def capture(
     all have printed, each line marked with its node; `say` gets the lines as they come.
 
     All are ended when one has failed, after `limit` seconds, or at a line in which `until` is
-    found. Raises SeriesError at the limit.
+    found. Raises UserError at the limit.
     """
+    from tools.processes import stop  # needs psutil, which the series itself does not
+
     lines, printed, running = queue.Queue(), [], []
     end = time.monotonic() + limit
     try:
         for command in commands:
-            running.append(_start(command, folder, lines))
-        unread = len(running)
-        while unread:
+            running.append(_start(command, folder, lines.put))
+        while True:
             if time.monotonic() > end:
                 tail = "\n".join(printed[-20:])
-                raise SeriesError(f"still running after {limit:.0f} s, so it was ended:\n{tail}")
+                raise UserError(f"still running after {limit:.0f} s, so it was ended:\n{tail}")
+            ended = all(one.is_silent and one.process.poll() is not None for one in running)
             try:
-                line = lines.get(timeout=0.2)
+                line = lines.get(timeout=0 if ended else 0.1)
             except queue.Empty:
-                if any(process.poll() for process in running):
+                if ended or any(one.process.poll() for one in running):
                     break
-                continue
-            if line is None:
-                unread -= 1
                 continue
             printed.append(line)
             say(line)
             if until and re.search(until, line):
                 break
-        else:
-            for process in running:
-                process.wait()
     finally:
-        statuses = [process.poll() for process in running]
-        _end(running)
-    while True:  # what the others said while they were ended
-        try:
-            line = lines.get(timeout=0.2)
-        except queue.Empty:
-            break
-        if line is not None:
-            printed.append(line)
+        statuses = [one.process.poll() for one in running]
+        stop(running)
+    while not lines.empty():  # what the others said while they were ended
+        printed.append(lines.get())
     return next((status for status in statuses if status), 0), "\n".join(printed)
 
 
-def _start(command, folder, lines):
+def _start(command, folder, put):
+    from tools.processes import Process, environment
+
     folder = folder / (command.node or "")
     folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        command.words, cwd=folder, env=os.environ | command.env, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
-    )  # fmt: skip
     mark = f"{command.node} | " if command.node else ""
-
-    def read():
-        for line in process.stdout:
-            lines.put(mark + line.rstrip("\n"))
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    return process
-
-
-def _end(running):
-    """SIGTERM, which torchrun passes on to its workers; SIGKILL for what stays."""
-    for process in running:
-        process.terminate()
-    for process in running:
-        try:
-            process.wait(40)  # torchrun gives its workers 30 s
-        except subprocess.TimeoutExpired:
-            process.kill()
+    return Process(
+        command.words, folder, environment(**command.env), lambda line: put(f"{mark}{line}")
+    )

@@ -9,11 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.errors import UserError
+
 from . import noise, render, stages
 from .files import own
 from .manifest import MANIFEST
 from .model import Lesson, Series
-from .source import Problem, SeriesError, Source
+from .source import Problem, Source
 
 UTILS = "utils.py"
 # Python files at the top level that are no lessons.
@@ -27,7 +29,7 @@ def lint(series: Series) -> list[Problem]:
     for lesson in series:
         try:
             _ = lesson.source
-        except SeriesError as error:
+        except UserError as error:
             broken.add(lesson)
             problems += error.args
             continue
@@ -106,7 +108,12 @@ def _stages(series: Series) -> Iterator[Problem]:
             try:
                 found[stage.file] = stage
                 yield from _order(series, stage.source) if not stage.is_last else ()
-            except SeriesError as error:
+                count = sum(row.counted for row in stage.rows)
+                if lesson.edit_budget is not None and count > lesson.edit_budget:
+                    message = f"changes {count} lines, edit_budget {lesson.edit_budget}: split it"
+                    message = f"[{lesson.name}] {stage.edit.name} {message}"
+                    yield Problem(MANIFEST, stage.edit.line, message)
+            except UserError as error:
                 yield from _in_stage(stage, error.args)
                 return
         if stage.source.text != lesson.source.text:
@@ -149,7 +156,7 @@ def _utils(series: Series) -> Iterator[Problem]:
     """utils.py has the listed public names, and keeps away from what the lessons teach."""
     try:
         tree = Source.read(series.root, UTILS).tree
-    except SeriesError as error:
+    except UserError as error:
         yield from error.args
         return
     for node in ast.walk(tree):
@@ -203,7 +210,7 @@ def _readme(series: Series) -> Iterator[Problem]:
         current = render.replace_table(text, series)
     except FileNotFoundError:
         yield Problem(render.README, 1, "no such file: write it")
-    except SeriesError as error:
+    except UserError as error:
         yield Problem(render.README, 1, str(error))
     else:
         if text != current:

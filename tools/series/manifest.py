@@ -12,6 +12,8 @@
     run    = "NAME=value python multigpu.py 50 10"  # its documented command with its environment
     parent = "single_gpu"     # a root has no parent, budget or edits; others have all three
     budget = 40               # the most lines it may add and remove, as Line.counted counts
+    edit_budget = 20          # optional: the most lines that one edit may change
+    observe = "--steps 20"    # optional: arguments with which stages are observed; {root} is ours
     renames = { epoch = "step" }  # optional: names of the parent that mean something new here
 
     [[multigpu.edit]]         # a named group of changed lines; edits stand in the order of the page
@@ -19,13 +21,24 @@
     title  = "Distributing input data"
     scopes = ["prepare_dataloader", { in = "Trainer._run_epoch", match = "set_epoch" }]
     shows  = "…"              # what the script prints after this edit, and not before it; and/or
-    lacks  = "…"              # what it prints before this edit, and no longer after it
-    fault  = "kill"           # optional: what goes wrong in those runs; tools/series/observe.py
+    lacks  = "…"              # what it prints before this edit, and no longer after it; and/or
+    same   = 'loss (\\S+)'    # what the group finds last is the same in two runs; or `differs`; or
+    lowers = 'loss (\\S+)'    # it is a number, and lower after this edit than before it
+    args   = "--dropout 0.2"  # optional: arguments of these runs, besides the lesson's `observe`
+    again  = "--other 3"      # optional: those of a second run, whose output follows the first's
+    fault  = "kill"           # optional: what goes wrong in the first; tools/series/observe.py
     processes = 2             # optional: with fewer processes the edit changes nothing; default 1
+    options = ["precision"]   # optional: options of the script that have no effect before this edit
 
-`shows` and `lacks` are regular expressions (`.` matches line breaks, `^` and `$` at each line),
-searched in what the stage prints under the probe. If all edits of a lesson have one of them, the
-lesson has stages: after each edit, in this order, there is a script that runs.
+    [[multigpu.edit.interim]] # optional: lines of no script in the tree, but of some stages
+    in     = "Trainer.train"
+    before = "return"         # they stand above the first line of `in` in which this is found
+    text   = "        pass"   # one line, or several
+    until  = "save-once"      # the edit, one below this one, that takes them away
+
+These patterns are regular expressions (`.` matches line breaks, `^` and `$` at each line), searched
+in what the stage prints under the probe. If all edits of a lesson have one of them, the lesson has
+stages: after each edit, in this order, there is a script that runs.
 
 A scope takes the changed lines of a definition (names: Source.scopes): those that the regular
 expression `match` is found in, or without one, all that no match takes. The edits of a lesson must
@@ -36,8 +49,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from .model import FAULTS, Edit, Lesson, Observation, Scope, Series, parse_command
-from .source import Problem, SeriesError
+from tools.errors import UserError
+
+from .model import FAULTS, Edit, Interim, Lesson, Observation, Scope, Series, parse_command
+from .source import Problem
 
 MANIFEST = "lessons.toml"
 
@@ -45,7 +60,7 @@ MANIFEST = "lessons.toml"
 def load(root: Path | str | None = None) -> Series:
     """Read the manifest in `root`, by default that of the repository this package stands in.
 
-    Raises SeriesError (of a Problem) for the first thing that is wrong with it. The scripts are
+    Raises UserError (of a Problem) for the first thing that is wrong with it. The scripts are
     read when first asked for.
     """
     root = Path(root or Path(__file__).parents[2])
@@ -53,9 +68,9 @@ def load(root: Path | str | None = None) -> Series:
         text = (root / MANIFEST).read_text(encoding="utf-8")
         tables = tomllib.loads(text)
     except FileNotFoundError:
-        raise SeriesError(Problem(MANIFEST, 1, f"no such file in {root}: write it")) from None
+        raise UserError(Problem(MANIFEST, 1, f"no such file in {root}: write it")) from None
     except ValueError as error:  # not UTF-8, or not TOML: the message says at which line
-        raise SeriesError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
+        raise UserError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
     return _Reader(root, text).series(tables)
 
 
@@ -77,11 +92,17 @@ _KINDS = {
 _SERIES = {"columns": "a whole number", "order": "a list of strings", "utils": "a list of strings"}
 _LESSON = {"title": "a string", "page": "a string", "run": "a string"}
 _CHILD = _LESSON | {"parent": "a string", "budget": "a whole number", "edit": "tables"}
-_OPTIONAL = {"file": "a string", "parent": "a string", "renames": "a table of strings"}
+_OPTIONAL = {
+    "file": "a string", "parent": "a string", "renames": "a table of strings",
+    "edit_budget": "a whole number", "observe": "a string",
+}  # fmt: skip
 _EDIT = {"name": "a string", "title": "a string", "scopes": "a list"}
 _OBSERVATION = {
-    "shows": "a string", "lacks": "a string", "fault": "a string", "processes": "a whole number"
+    **dict.fromkeys(("shows", "lacks", "same", "differs", "lowers"), "a string"),
+    **dict.fromkeys(("args", "again", "fault"), "a string"), "processes": "a whole number",
 }  # fmt: skip
+_OTHERS = {"interim": "tables", "options": "a list of strings"}
+_INTERIM = {"in": "a string", "before": "a string", "text": "a string", "until": "a string"}
 _SCOPE = {"in": "a string", "match": "a string"}
 
 
@@ -115,6 +136,7 @@ class _Reader:
         lesson = Lesson(
             self.root, name, table.get("file", f"{name}.py"), table["title"], table["page"],
             table["run"], self.lessons.get(parent), table.get("budget"), self.line(name),
+            table.get("edit_budget"), self.words(table.get("observe", "")),
             table.get("renames", {}),
         )  # fmt: skip
         for other in self.lessons.values():
@@ -122,10 +144,14 @@ class _Reader:
                 self.fail(name, f"file {lesson.file!r} belongs to [{other.name}] already")
         for nth, edit in enumerate(table.get("edit", [])):
             lesson.edits.append(self.edit(lesson, edit, f"{name}.edit", nth))
+        for nth, edit in enumerate(lesson.edits):
+            for interim in edit.interims:
+                if interim.until not in [later.name for later in lesson.edits[nth + 1 :]]:
+                    self.fail(f"{name}.edit", f"until {interim.until!r} is no edit below", nth)
         return lesson
 
     def edit(self, lesson, table, where, nth) -> Edit:
-        self.check(table, _EDIT, where, _OBSERVATION, nth)
+        self.check(table, _EDIT, where, _OBSERVATION | _OTHERS, nth)
         name = table["name"]
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
             self.fail(where, f"name {name!r}: use small letters, digits and single hyphens", nth)
@@ -135,18 +161,33 @@ class _Reader:
         return Edit(
             lesson, name, table["title"], scopes, self.line(where, nth),
             self.observation(table, where, nth),
+            [self.interim(one, where, nth) for one in table.get("interim", [])],
+            table.get("options", []),
         )  # fmt: skip
 
     def observation(self, table, where, nth) -> Observation | None:
         known = {key: table[key] for key in _OBSERVATION if key in table}
-        for key in ("shows", "lacks"):
-            if key in known:
-                known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
-        if known and not known.keys() & {"shows", "lacks"}:
-            self.fail(where, f"{', '.join(known)} without shows or lacks: add one of them", nth)
+        patterns = ("shows", "lacks", "same", "differs", "lowers")
+        for key in known.keys() & set(patterns):
+            known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
+        for key in known.keys() & {"args", "again"}:
+            known[key] = self.words(known[key])
+        if known and not known.keys() & set(patterns):
+            wanted = f"add {', '.join(patterns)}"
+            self.fail(where, f"{', '.join(known)} says nothing of the output: {wanted}", nth)
+        if known.keys() & {"same", "differs"} and "again" not in known:
+            self.fail(where, "same and differs compare two runs: add again", nth)
         if known.get("fault", FAULTS[0]) not in FAULTS:
             self.fail(where, f"fault {known['fault']!r} is none of {', '.join(FAULTS)}", nth)
         return Observation(**known) if known else None
+
+    def interim(self, table, where, nth) -> Interim:
+        self.check(table, _INTERIM, where, nth=nth)
+        before = self.pattern("before", table["before"], where, nth)
+        return Interim(table["in"], before, table["text"].strip("\n"), table["until"])
+
+    def words(self, text) -> tuple[str, ...]:
+        return tuple(word.replace("{root}", str(self.root)) for word in text.split())
 
     def scope(self, value, where, nth) -> Scope:
         if isinstance(value, str):
@@ -175,7 +216,7 @@ class _Reader:
                 self.fail(where, f"no {key!r}: add it ({required[key]})", nth)
 
     def fail(self, where, message, nth=0):
-        raise SeriesError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))
+        raise UserError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))
 
     def line(self, where, nth=0) -> int:
         """The line of the nth header of that name. TOML has other spellings: line 1 for those."""

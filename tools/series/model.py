@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from tools.errors import UserError
+
 from .diff import Line, compare, with_others_made
 from .partition import assign
-from .source import Problem, SeriesError, Source
+from .source import Problem, Source
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Scope:
         return f"{self.name} with match {self.match.pattern!r}" if self.match else self.name
 
 
-FAULTS = ("kill", "raise", "new-disk")  # what they are: tools/series/observe.py
+FAULTS = ("kill", "raise", "new-disk", "stop")  # what they are: tools/series/observe.py
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,44 @@ class Observation:
 
     shows: re.Pattern | None = None
     lacks: re.Pattern | None = None
-    fault: str | None = None  # one of FAULTS: what goes wrong in both runs
+    # Of these the group counts, where it is found last in an output.
+    same: re.Pattern | None = None  # the same in both runs
+    differs: re.Pattern | None = None  # not the same in both runs
+    lowers: re.Pattern | None = None  # a lower number than the stage before's
+    args: tuple[str, ...] = ()  # besides those of every run
+    again: tuple[str, ...] | None = None  # those of a second run, for comparison
+    fault: str | None = None  # one of FAULTS: what goes wrong in both stages, in the first run
     processes: int = 1  # the least number of processes with which the two stages differ
 
-    def holds(self, output: str) -> bool:
-        shown = not self.shows or self.shows.search(output)
-        return bool(shown) and not (self.lacks and self.lacks.search(output))
+    def holds(self, outputs: list[str], before: list[str]) -> bool:
+        """Whether the output of each run is as described; `before` is that of the stage before."""
+        text = "\n".join(outputs)
+        if self.shows and not self.shows.search(text):
+            return False
+        if self.lacks and self.lacks.search(text):
+            return False
+        if self.lowers:
+            one, other = _last(self.lowers, [outputs[0], before[0]])
+            return None not in (one, other) and float(one) < float(other)
+        if self.same or self.differs:
+            one, other = _last(self.same or self.differs, outputs)
+            return None not in (one, other) and (one == other) == bool(self.same)
+        return True
+
+
+def _last(pattern, outputs):
+    """What the pattern's group finds last in each output; None where it finds nothing."""
+    return [(pattern.findall(text) or [None])[-1] for text in outputs]
+
+
+@dataclass(frozen=True)
+class Interim:
+    """Lines that are in some stages only: from their edit on, until that of `until` is made."""
+
+    scope: str
+    before: re.Pattern  # they stand above the first line of the scope in which this is found
+    text: str
+    until: str
 
 
 @dataclass(eq=False)
@@ -51,6 +85,8 @@ class Edit:
     scopes: list[Scope]
     line: int  # of its table in the manifest
     observation: "Observation | None" = None
+    interims: list[Interim] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)  # of the script, without effect before it
 
     @property
     def lines(self) -> list[Line]:
@@ -70,7 +106,7 @@ class Edit:
 
 @dataclass(eq=False)
 class Lesson:
-    """A script of the series. Reading it or its parent raises SeriesError where that fails."""
+    """A script of the series. Reading it or its parent raises UserError where that fails."""
 
     root: Path = field(repr=False)
     name: str
@@ -81,6 +117,8 @@ class Lesson:
     parent: "Lesson | None" = field(repr=False)
     budget: int | None
     line: int  # of its table in the manifest
+    edit_budget: int | None = None  # the most lines that one edit may change
+    observe: tuple[str, ...] = ()  # the arguments with which its stages are observed
     renames: dict[str, str] = field(default_factory=dict)  # names that mean something new here
     edits: list[Edit] = field(default_factory=list)
 
@@ -124,7 +162,7 @@ class Lesson:
         return signs.count("+"), signs.count("-")
 
     def edit(self, name: str) -> Edit:
-        """Raises SeriesError for an unknown name, listing the known ones."""
+        """Raises UserError for an unknown name, listing the known ones."""
         return _pick({edit.name: edit for edit in self.edits}, name, f"edit of {self.name}")
 
 
@@ -139,7 +177,7 @@ class Series:
     lessons: dict[str, Lesson]
 
     def __getitem__(self, name: str) -> Lesson:
-        """Raises SeriesError for an unknown name, listing the known ones."""
+        """Raises UserError for an unknown name, listing the known ones."""
         return _pick(self.lessons, name, "lesson")
 
     def __iter__(self) -> Iterator[Lesson]:
@@ -156,7 +194,7 @@ class Series:
 
 def _pick(known, name, kind):
     if name not in known:
-        raise SeriesError(f"no {kind} is called {name!r}; there are: {', '.join(known) or 'none'}")
+        raise UserError(f"no {kind} is called {name!r}; there are: {', '.join(known) or 'none'}")
     return known[name]
 
 

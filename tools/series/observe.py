@@ -3,10 +3,11 @@
 Both are run by the documented launcher under the probe (tools/series/probe.py), on the CPU, in an
 empty folder. An observation may ask for a fault in both runs:
 
-    kill      SIGKILL for the last rank, in the epoch after the first save
+    kill      SIGKILL for the last rank, when a checkpoint is on the disk (tools/series/probe.py)
     raise     an exception in the last rank; torchrun is not to restart
     new-disk  a second run, of more epochs, in which node0 (that of rank 0) has lost its checkpoint;
               it ends with its first line that tells where training begins
+    stop      SIGTERM for torchrun, after the first line that tells a loss
 """
 
 import tempfile
@@ -14,34 +15,44 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tools.errors import UserError
+
 from . import launch, probe
-from .source import SeriesError
 from .stages import Stage
 
 ARGS = ("3", "1")  # epochs, epochs between saves
 LIMIT = 300  # seconds; a bound on hangs, not a measure of speed
-BEGINS = r"Resuming after|\| loss"
+TELLS_A_LOSS = r"\| (train )?loss"
+BEGINS = rf"Resuming after|{TELLS_A_LOSS}"
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a stage and the one before print. `processes` is per node; None: as documented."""
+    """What a stage and the one before print. `processes` is per node; None: as documented.
+
+    `args` are those of every run; by default what lessons.toml says.
+    """
 
     stage: Stage
-    args: tuple[str, ...] = ARGS
+    args: tuple[str, ...] = ()
     processes: int | None = None
 
     @property
-    def after(self) -> str:
-        return output(self.stage, self.args, self.processes, self.fault)
+    def after(self) -> list[str]:
+        return self._outputs(self.stage)
 
     @property
-    def before(self) -> str:
-        return output(self.stage.before, self.args, self.processes, self.fault)
+    def before(self) -> list[str]:
+        return self._outputs(self.stage.before)
 
-    @property
-    def fault(self):
-        return self.stage.edit.observation.fault
+    def _outputs(self, stage):
+        """Those of one run, or of two."""
+        observation = self.stage.edit.observation
+        if stage.number == 0 and stage.run != self.stage.run and self.stage.lesson.observe:
+            return [output(stage, ARGS, self.processes)]  # the parent knows none of the options
+        first, *others = runs(self.stage, self.args)
+        said = [output(stage, first, self.processes, observation.fault)]
+        return said + [output(stage, args, self.processes) for args in others]
 
     @property
     def is_visible(self) -> bool:
@@ -52,18 +63,26 @@ class Observed:
     def problem(self) -> str | None:
         """What is not as lessons.toml says; None if all is."""
         observation, name = self.stage.edit.observation, self.stage.edit.name
-        if not observation.holds(self.after):
-            return f"{self.stage.name} does not show {name}:\n{self.after}"
-        if self.is_visible and observation.holds(self.before):
-            return f"{self.stage.before.name} shows {name} already:\n{self.before}"
+        if not observation.holds(self.after, self.before):
+            return "\n".join([f"{self.stage.name} does not show {name}:", *self.after])
+        if self.is_visible and observation.holds(self.before, self.before):
+            return "\n".join([f"{self.stage.before.name} shows {name} already:", *self.before])
         return None
+
+
+def runs(stage: Stage, args: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The arguments of the runs in which the edit of a stage is observed: of one, or of two."""
+    every = args or stage.lesson.observe or ARGS
+    observation = stage.edit.observation
+    others = [] if observation.again is None else [observation.again]
+    return [(*every, *observation.args, *more) for more in [(), *others]]
 
 
 @cache
 def output(
     stage: Stage, args: tuple[str, ...], processes: int | None = None, fault: str | None = None
 ) -> str:
-    """What a run of the stage prints, stdout and stderr. Raises SeriesError if it does not end."""
+    """What a run of the stage prints, stdout and stderr. Raises UserError if it does not end."""
     with (
         launch.script(stage) as path,
         tempfile.TemporaryDirectory(prefix="series-", ignore_cleanup_errors=True) as place,
@@ -81,6 +100,8 @@ def output(
                     command.words[:] = [w for w in command.words if "--max-restarts" not in w]
             return launch.capture(found, folder, limit=LIMIT, **options)[1]
 
+        if fault == "stop":
+            return run(args, until=TELLS_A_LOSS)
         if fault != "new-disk":
             return run(args)
         run(args)
@@ -96,6 +117,14 @@ def _probe(folder, fault, args):
     entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
     if fault not in ("kill", "raise"):
         return {}
-    if fault == "kill" and not (len(args) > 1 and int(args[0]) > int(args[1])):
-        raise SeriesError(f"to kill a rank after a save needs more epochs than {args}: try 3 1")
-    return {probe.FAULT: f"{fault}:{args[1] if fault == 'kill' else 0}"}
+    return {probe.FAULT: f"{fault}:{_save_every(args) if fault == 'kill' else 0}"}
+
+
+def _save_every(args):
+    """Epochs, or steps, between two saves."""
+    total, every = args[:2]
+    if "--save_every" in args:
+        total, every = (args[args.index(name) + 1] for name in ("--total_steps", "--save_every"))
+    if int(total) <= int(every):
+        raise UserError(f"to kill a rank after a save takes more than {total} epochs or steps")
+    return every

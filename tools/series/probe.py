@@ -10,8 +10,9 @@ import atexit
 import functools
 import os
 import signal
+import weakref
 
-FAULT = "SERIES_FAULT"  # "kill:EPOCHS" or "raise:0": what, and after how many epochs
+FAULT = "SERIES_FAULT"  # "kill:EPOCHS" or "raise:0": what, and after how many epochs or steps
 MESSAGE = "an error that the probe has put in"
 
 
@@ -47,11 +48,12 @@ class _Process:
         self.rank, self.share = "no rank", "all samples"
         self.gradients, self.loss = "gradients its own", "loss its own"
         self.optimizer, self.epochs, self.steps = None, 0, 0
-        self.fault, _, epochs = os.environ.get(FAULT, "").partition(":")
-        self.spared_epochs = int(epochs or 0)
+        self.model, self.messages = None, 0
+        self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
+        self.spared = int(spared or 0)
 
-    def model_is_wrapped(self, *_):
-        self.gradients = "gradients averaged"
+    def model_is_wrapped(self, model, *_):
+        self.gradients, self.model = "gradients averaged", weakref.ref(model)
 
     def reduced(self, *_):
         self.loss = "loss reduced"
@@ -64,6 +66,8 @@ class _Process:
 
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
+        if self.model:  # a message for each bucket; it was others in the first steps
+            self.messages = self.model()._get_ddp_logging_data().get("num_buckets_reduced", 1)
         if self.dist.is_initialized():
             self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}"
         if self.fault and self.is_due():
@@ -73,11 +77,17 @@ class _Process:
 
     def is_due(self):
         """In the last rank, at the second step of an epoch: by then all ranks have made the first
-        one, so the save before it has ended. A run that was restarted is not killed again."""
+        one, so the save before it has ended. A run that was restarted is not killed again.
+
+        Without epochs, after the second save: one that is written meanwhile ends before that.
+        """
         if self.fault == "kill" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return False
-        last = int(os.environ.get("RANK", 0)) + 1 == int(os.environ.get("WORLD_SIZE", 1))
-        return last and self.epochs > self.spared_epochs and self.steps == 2
+        if int(os.environ.get("RANK", 0)) + 1 != int(os.environ.get("WORLD_SIZE", 1)):
+            return False
+        if self.epochs == 0:
+            return self.steps == 2 * self.spared + 2
+        return self.epochs > self.spared and self.steps == 2
 
     def tell(self):
         if self.optimizer is None:
@@ -85,7 +95,7 @@ class _Process:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         weights = sum(p.detach().double().sum().item() for p in parameters)
         facts = [self.rank, f"started by {self.starter()}", self.share, self.gradients, self.loss]
-        facts += [self.group(), f"weights {weights:.9f}"]
+        facts += [f"messages {self.messages}", self.group(), f"weights {weights:.9f}"]
         os.write(1, f"probe | {' | '.join(facts)}\n".encode())  # one write: lines never mix
 
     def starter(self):

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Iterator
 
+from tools.errors import UserError
+
 from .diff import CONTEXT, with_others_made
 from .model import Edit, Lesson, Series
-from .source import SeriesError
 
 README = "README.md"
 BEGIN, END = "<!-- lessons:begin -->", "<!-- lessons:end -->"
 
 
 def diff(lesson: Lesson, edit: Edit | None = None) -> str:
-    """The changes of a lesson edit by edit, or those of one edit. Raises SeriesError for a root."""
+    """The changes of a lesson edit by edit, or those of one edit. Raises UserError for a root."""
     if lesson.parent is None:
-        raise SeriesError(f"{lesson.name} has no parent to differ from")
+        raise UserError(f"{lesson.name} has no parent to differ from")
     parts = [f"--- {lesson.parent.file}\n+++ {lesson.file}"]
     for one in [edit] if edit else lesson.edits:
         parts.append(_section(lesson, one.name, f"{one.name}: {one.title}"))
@@ -88,8 +89,8 @@ def table(series: Series) -> str:
 
 
 def replace_table(readme: str, series: Series) -> str:
-    """The README with its table brought up to date. Raises SeriesError if the markers are amiss."""
+    """The README with its table brought up to date. Raises UserError if the markers are amiss."""
     pattern = rf"(?s)(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})"
     if readme.count(BEGIN) != 1 or readme.count(END) != 1 or not re.search(pattern, readme):
-        raise SeriesError(f"needs one line {BEGIN} and below it one line {END}: add them")
+        raise UserError(f"needs one line {BEGIN} and below it one line {END}: add them")
     return re.sub(pattern, lambda _: table(series) + "\n", readme)

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.errors import UserError
+
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -20,10 +22,6 @@ class Problem(NamedTuple):
         return f"{self.file}:{self.line}: {self.message}"
 
 
-class SeriesError(Exception):
-    """Something a user of this package can mend. `str()` of it is one line."""
-
-
 @dataclass(frozen=True)
 class Source:
     """A script. What is derived from its text is computed once, on first use."""
@@ -33,24 +31,24 @@ class Source:
 
     @classmethod
     def read(cls, root: Path, file: str) -> "Source":
-        """Read and parse `file`. Raises SeriesError (of a Problem) if that fails."""
+        """Read and parse `file`. Raises UserError (of a Problem) if that fails."""
         try:
             return cls.parse(file, (root / file).read_text(encoding="utf-8"))
         except FileNotFoundError:
             problem = Problem(file, 1, "no such file: write it, or unlist it in lessons.toml")
         except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte
             problem = Problem(file, 1, f"cannot be read: {error}")
-        raise SeriesError(problem)
+        raise UserError(problem)
 
     @classmethod
     def parse(cls, file: str, text: str) -> "Source":
-        """Raises SeriesError (of a Problem) if `text` is not valid Python."""
+        """Raises UserError (of a Problem) if `text` is not valid Python."""
         source = cls(file, text)
         try:
             _ = source.tree  # parsed here, so that no later access can fail
         except SyntaxError as error:
             problem = Problem(file, error.lineno or 1, f"not valid Python: {error.msg}")
-            raise SeriesError(problem) from None
+            raise UserError(problem) from None
         return source
 
     @cached_property

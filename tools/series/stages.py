@@ -2,14 +2,21 @@
 
 `multigpu@3` is the parent of `multigpu` with the first three edits made. `multigpu@0` is that
 parent, and the last stage is the lesson's file, byte for byte. A plain `multigpu` means the last.
+
+A stage is computed from the diff of the lesson: the lines that both scripts have, those that the
+edits made so far add, and those that the others remove. Where that is no script, lessons.toml has
+interim lines, which are in no script of the tree.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
+from tools.errors import UserError
+
+from .diff import Line, compare
 from .model import Edit, Lesson, Series
-from .source import SeriesError, Source
+from .source import Problem, Source
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class Stage:
     @property
     def file(self) -> str:
         """`multigpu_3.py`; the last stage has the name of the lesson's file."""
-        path = PurePath(self.lesson.file)
-        return path.name if self.is_last else f"{path.stem}_{self.number}{path.suffix}"
+        last = PurePath(self.lesson.file).name
+        return last if self.is_last else f"{self.lesson.name}_{self.number}.py"
 
     @property
     def run(self) -> str:
@@ -50,16 +57,31 @@ class Stage:
 
     @cached_property
     def source(self) -> Source:
-        """Raises SeriesError for a stage that is no Python."""
+        """Raises UserError for a stage that is no Python, or has no place for an interim line."""
         if not self.lesson.parent:
             return self.lesson.source
-        made = {edit.name for edit in self.lesson.edits[: self.number]}
-        lines = [
-            row.text
-            for row in self.lesson.rows
-            if row.sign == " " or (row.sign == "+") == (row.edit in made)
-        ]
+        edits = self.lesson.edits[: self.number]
+        made = {edit.name for edit in edits}
+        waiting = [one for edit in edits for one in edit.interims if one.until not in made]
+        lines = []
+        for row in self.lesson.rows:
+            for one in [one for one in waiting if one.scope == row.scope]:
+                if one.before.search(row.text):
+                    lines.append(one.text)
+                    waiting.remove(one)
+            if row.sign == " " or (row.sign == "+") == (row.edit in made):
+                lines.append(row.text)
+        if waiting:
+            message = f"{self.name} has no line {waiting[0].before.pattern!r} in {waiting[0].scope}"
+            raise UserError(Problem(self.file, 1, f"{message} for an interim line to precede"))
         return Source.parse(self.file, "\n".join(lines) + "\n")
+
+    @cached_property
+    def rows(self) -> list[Line]:
+        """The diff from the stage before, with its unchanged lines. Stage 0 has none."""
+        here = {name for scope in self.source.scopes for name in scope.split(".")}
+        renames = {old: new for old, new in self.lesson.renames.items() if old not in here}
+        return compare(self.before.source, self.source, renames)
 
 
 def of(lesson: Lesson) -> list[Stage]:
@@ -68,7 +90,7 @@ def of(lesson: Lesson) -> list[Stage]:
 
 
 def find(series: Series, name: str) -> Stage:
-    """The stage of that name. Raises SeriesError if there is none."""
+    """The stage of that name. Raises UserError if there is none."""
     lesson_name, at, number = name.partition("@")
     lesson = series[lesson_name]
     last = len(lesson.edits)
@@ -76,7 +98,7 @@ def find(series: Series, name: str) -> Stage:
         return Stage(lesson, last)
     if not lesson.has_stages:
         known = ", ".join(series.with_stages) or "none"
-        raise SeriesError(f"{lesson_name} has no stages; lessons with stages: {known}")
+        raise UserError(f"{lesson_name} has no stages; lessons with stages: {known}")
     if not (number.isdecimal() and int(number) <= last):
-        raise SeriesError(f"no stage {name!r}: {lesson_name} has @0 to @{last}")
+        raise UserError(f"no stage {name!r}: {lesson_name} has @0 to @{last}")
     return Stage(lesson, int(number))

@@ -5,16 +5,16 @@ the child as it is in the working tree, on the other the parent as it is now. Ev
 before anything is written.
 """
 
-import os
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from tools.errors import UserError
+from tools.files import write_all
+
 from .model import Lesson, Series
-from .source import SeriesError
 
 _MARKER = 90  # length of git's conflict markers: longer than any line of a lesson
 
@@ -42,12 +42,12 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
     """The merges that carry the working tree's version of `lesson` to its descendants.
 
     Listed are those that change a file, and those in conflict; below a conflict nothing is merged.
-    Descendants in `by_hand` have the change already and are taken as they are. Raises SeriesError
+    Descendants in `by_hand` have the change already and are taken as they are. Raises UserError
     if git fails, `lesson` is not committed, or a script cannot be read.
     """
     old, new = {lesson: _committed(lesson)}, {lesson: _read(lesson)}
     if old[lesson] is None:
-        raise SeriesError(f"git has no {lesson.file} at HEAD to compare with: commit it first")
+        raise UserError(f"git has no {lesson.file} at HEAD to compare with: commit it first")
     merges = []
     for child in series:  # parents come first
         if child.parent not in new:
@@ -67,32 +67,10 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
 
 
 def write(merges: list[Merge]):
-    """Replace the files. All are first written beside their targets, so that a full disk stops
-    this before the first is replaced. Raises OSError if the file system refuses."""
-    staged = []
-    try:
-        for merge in merges:
-            target = (merge.lesson.root / merge.lesson.file).resolve()  # through links, not over
-            staged.append((stage(target, merge.new), target))
-        while staged:
-            os.replace(*staged[0])
-            staged.pop(0)
-    finally:
-        for temporary, _ in staged:
-            temporary.unlink()
-
-
-def stage(target: Path, content: bytes) -> Path:
-    """Write `content` to a new file beside `target` and with its mode, ready to replace it."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-        shutil.copymode(target, name)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return Path(name)
+    """Replace the files, all or, if the disk is full, none. Raises OSError."""
+    files = [merge.lesson.root / merge.lesson.file for merge in merges]
+    targets = [file.resolve() for file in files]  # through links, not over
+    write_all(dict(zip(targets, (merge.new for merge in merges), strict=True)))
 
 
 def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
@@ -106,7 +84,7 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
         size = f"--marker-size={_MARKER}"
         result = _git("-c", style, "merge-file", "-p", size, *names, cwd=folder)
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
-        raise SeriesError(f"git merge-file failed: {result.stderr.decode().strip()}")
+        raise UserError(f"git merge-file failed: {result.stderr.decode().strip()}")
     return result.stdout, _conflicts(result.stdout, ours) if result.returncode else []
 
 
@@ -153,7 +131,7 @@ def _read(lesson: Lesson) -> bytes:
     try:
         return (lesson.root / lesson.file).read_bytes()
     except OSError as error:
-        raise SeriesError(f"{lesson.file} cannot be read: {error.strerror}") from None
+        raise UserError(f"{lesson.file} cannot be read: {error.strerror}") from None
 
 
 def _committed(lesson: Lesson) -> bytes | None:
@@ -166,4 +144,4 @@ def _git(*arguments: str, cwd) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, check=False)
     except FileNotFoundError:
-        raise SeriesError("sync needs git, which is not installed: install it") from None
+        raise UserError("sync needs git, which is not installed: install it") from None
