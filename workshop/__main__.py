@@ -5,7 +5,6 @@ start [EXERCISE]    write the start of the next exercise (or of that one) into y
                     start multigpu: make all edits of that lesson, stage by stage
 check               run your script and say what is true of it and what is not
 hint                ask for help; ask again for more (three levels)
-diff                what you have changed since the start
 solution            one right answer: once yours is right, or when you ask twice
 reset               begin again; what you have is kept beside it
 watch               check at every save, until Ctrl-C
@@ -21,11 +20,11 @@ import sys
 import time
 from pathlib import Path
 
-from tools.series import SeriesError
+from tools.errors import UserError, exit_status
 
 from . import room, scenarios, show
 from .exercises import Exercise, exercises
-from .folder import DEFAULT, Folder, Mistake
+from .folder import DEFAULT, Folder
 from .judge import judge, passed
 from .observe import LIMIT, observe
 from .show import say, wrapped
@@ -41,17 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
     for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing running
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
-    try:
-        return options.run(Folder(Path(options.dir)), options) or 0
-    except KeyboardInterrupt:
-        print()
-        return 130
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (Mistake, SeriesError, OSError) as error:  # OSError: a full disk, a file not to be read
-        print(f"workshop: {error}", file=sys.stderr)
-        return 2
+    folder = Folder(Path(options.dir))
+    return exit_status(lambda: options.run(folder, options), "workshop: ")
 
 
 def _parser():
@@ -77,10 +67,7 @@ def _parser():
     for name, run in (("check", _check), ("watch", _watch)):
         sub = add(name, run)
         sub.add_argument("--limit", type=float, default=LIMIT, help="seconds that a run may take")
-        if name == "check":
-            sub.add_argument("--again", action="store_true", help="judge the last run, run nothing")
     add("hint", _hint)
-    add("diff", _diff)
     add("solution", _solution)
     add("reset", _reset)
     sub = add("report", _report, exercise=False)
@@ -103,7 +90,7 @@ def _named(name: str) -> Exercise:
         return found[0]
     near = difflib.get_close_matches(name, known, 1, 0.4)
     meant = f"did you mean {near[0]}? " if near else ""
-    raise Mistake(f"no exercise is called {name!r}: {meant}python -m workshop list shows all")
+    raise UserError(f"no exercise is called {name!r}: {meant}python -m workshop list shows all")
 
 
 def _list(folder, options):
@@ -135,14 +122,10 @@ def _start(folder, options):
 
 def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
-    if options.again:
-        run = folder.last_run(exercise)
-    else:
-        if importlib.util.find_spec("torch") is None:
-            raise Mistake(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
-        files = folder.files(exercise)
-        run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
-        run.write(folder.recorded(exercise))
+    if importlib.util.find_spec("torch") is None:
+        raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
+    files = folder.files(exercise)
+    run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
     findings = judge(run, exercise.checks)
     say(f"{exercise.name} – {exercise.title}", "bold")
     if exercise.steps:
@@ -150,14 +133,12 @@ def _check(folder, options) -> int:
     show.report(exercise, run, findings)
     reached = {"reached": exercise.reached(findings)} if exercise.steps else {}
     if not passed(findings):
-        if not options.again:
-            failed = exercise.failure(findings).check.name
-            folder.log(exercise, "check", failed=failed, **reached)
+        failed = exercise.failure(findings).check.name
+        folder.log(exercise, "check", failed=failed, **reached)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
-    if not options.again:
-        folder.log(exercise, "check", failed=None, **reached)
-    if not options.again and not folder.solved(exercise):
+    folder.log(exercise, "check", failed=None, **reached)
+    if not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = folder.next()
     todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
@@ -166,13 +147,12 @@ def _check(folder, options) -> int:
 
 
 def _watch(folder, options):
-    exercise = _chosen(folder, options)
-    options.again, options.exercise = False, exercise.name
-    before = None
+    exercise, before = _chosen(folder, options), None
+    options.exercise = exercise.name
     while True:
         try:
             now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
-        except (Mistake, OSError):  # an editor is about to put it back
+        except (UserError, OSError):  # an editor is about to put it back
             now = before
         if now != before:
             before = now
@@ -198,12 +178,6 @@ def _hint(folder, options):
     say(wrapped(hints[level - 1].strip()))
     if level == len(hints):
         say("\nThere is one more thing: python -m workshop solution", "dim")
-
-
-def _diff(folder, options):
-    exercise = _chosen(folder, options)
-    mine = folder.script(exercise).read_text(encoding="utf-8", errors="replace")
-    _show_diff(exercise.start, mine, "the start", "yours") or say("You have changed nothing yet.")
 
 
 def _show_diff(old, new, old_name, new_name):

@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tools import series
+from tools.errors import UserError
 from tools.series import stages
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
@@ -108,29 +109,10 @@ def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise
 
 
 def undone(edit: Edit) -> str:
-    """The lesson's script without an edit.
-
-    With a definition that the edit introduces goes all that others have put into it; and what
-    stands in a block whose first line goes, moves out of it.
-    """
-    rows, gone = edit.rows, _introduced(edit)
-    lines, block, back = [], None, None  # indentation of an opener that has gone, that is back
-    for row in rows:
-        indent = len(row.text) - len(row.text.lstrip())
-        opens = row.text.rstrip().endswith(":") and not _defines(row)
-        if block is not None and row.text.strip() and indent <= block and row.sign != "-":
-            block = None
-        if row.sign == "-":
-            back = indent if opens else back
-        elif row.sign == "+" and opens and indent != back:
-            block = indent
-        elif row.sign == " ":
-            back = None
-        if row.sign == "+" or row.scope in gone:
-            continue
-        moves = block is not None and row.sign == " " and indent > block
-        lines.append(row.text[4:] if moves else row.text)
-    return "\n".join(lines) + "\n"
+    """The lesson's script without an edit, and without what others put into its new definitions."""
+    gone = _introduced(edit)
+    kept = [row.text for row in edit.rows if row.sign != "+" and row.scope not in gone]
+    return "\n".join(kept) + "\n"
 
 
 def dropped(edit: Edit) -> list[Line]:
@@ -160,7 +142,7 @@ def _replaced(lesson, scope, old, new):
     inside = [i for i, name in enumerate(source.scopes) if name == scope]
     text = "".join(f"{source.lines[i]}\n" for i in inside)
     if text.count(old) != 1:
-        raise series.SeriesError(
+        raise UserError(
             f"{lesson.file} is not as the workshop needs it ({TABLE.name}: {scope} has {old!r} not "
             f"just once): restore it, as by git checkout {lesson.file}"
         )

@@ -12,9 +12,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     first, step       fingerprints of parameters and optimizer state before the first step, and
                 after each; of the gradients that it used
     gradient    of the first few steps, all numbers: own (this rank's), used (by the optimizer)
-    buckets     bytes that DDP sends in each backward pass, by bucket
     said        a line on stdout
-    saved, loaded     path and outline of a checkpoint; renamed: source, path; opened: path, writing
+    saved, loaded     path and outline of a checkpoint; renamed: source, path
     raised      an exception that ended a process: type, message, where
     fault       the failure that the check itself has caused: before which step
     unobserved  a part of torch that the probe does not know how to watch
@@ -24,11 +23,9 @@ The observer, whose pid is 0, adds `act` (command), `ended` (status), `hung`, `l
 `leftover`, `output`. A file path is relative to the folder of the run.
 """
 
-import json
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 SAMPLES = 2048  # of utils.MyTrainDataset; a test compares
 
@@ -170,16 +167,6 @@ class Run:
 
     def __init__(self, facts: list[dict]):
         self.facts = sorted(facts, key=lambda fact: fact["t"])
-
-    @classmethod
-    def read(cls, file: Path) -> "Run":
-        return cls([json.loads(line) for line in Path(file).read_text("utf-8").splitlines()])
-
-    def write(self, file: Path):
-        """Whole or not at all."""
-        fresh = file.with_name(f"{file.name}.new")
-        fresh.write_text("".join(json.dumps(fact) + "\n" for fact in self.facts), "utf-8")
-        os.replace(fresh, file)
 
     def all(self, *kinds: str) -> list[dict]:
         return [fact for fact in self.facts if fact["kind"] in kinds]

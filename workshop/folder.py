@@ -3,31 +3,28 @@
     my-workshop/progress.jsonl                  one line an event, only ever appended to
     my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
     my-workshop/multigpu/save-once/utils.py     and guard.py, which it imports
-    my-workshop/multigpu/save-once/.last.jsonl  the facts of the last check
 
 Nothing else is written there.
 """
 
 import contextlib
+import itertools
 import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.errors import UserError
+
 from .exercises import ROOT, Exercise, exercises
-from .facts import Run
 
 DEFAULT = "my-workshop"
 LOG = "progress.jsonl"
 
 
-class Mistake(Exception):
-    """Something the learner can mend. Shown as one line."""
-
-
 @dataclass(frozen=True)
 class Folder:
-    """Raises Mistake where the file system refuses, or for an exercise that is not there."""
+    """Raises UserError where the file system refuses, or for an exercise that is not there."""
 
     path: Path
 
@@ -60,7 +57,7 @@ class Folder:
         for event in reversed(self.events()):
             if event["event"] == "start" and event["exercise"] in exercises():
                 return exercises()[event["exercise"]]
-        raise Mistake("no exercise has been started: python -m workshop start")
+        raise UserError("no exercise has been started: python -m workshop start")
 
     def next(self) -> Exercise | None:
         """The first after the one begun last that is not solved, or the first of all."""
@@ -76,10 +73,10 @@ class Folder:
         return self.path / exercise.name
 
     def script(self, exercise: Exercise) -> Path:
-        """Raises Mistake if the exercise has not been started, or its script is gone."""
+        """Raises UserError if the exercise has not been started, or its script is gone."""
         script = self.place(exercise) / exercise.file
         if not script.is_file():
-            raise Mistake(f"no {script}: python -m workshop start {exercise.name}")
+            raise UserError(f"no {script}: python -m workshop start {exercise.name}")
         return script
 
     def start(self, exercise: Exercise) -> tuple[Path, bool]:
@@ -95,13 +92,10 @@ class Folder:
 
     def reset(self, exercise: Exercise) -> Path:
         """Move the script aside, and write the start again. Returns where the old one is now."""
-        script, number = self.script(exercise), 1
+        script = self.script(exercise)
+        names = (script.with_name(f"{script.stem}.{n}.txt") for n in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
         with _told(script):
-            while True:
-                kept = script.with_name(f"{script.stem}.{number}.txt")
-                if not kept.exists():
-                    break
-                number += 1
             script.rename(kept)
             _write_new(script, exercise.start)
         self.log(exercise, "reset")
@@ -111,19 +105,6 @@ class Folder:
         """All Python files beside the script: what a check runs copies of."""
         found = self.script(exercise).parent.glob("*.py")
         return sorted(file for file in found if file.is_file() and file.name[0] != ".")
-
-    def recorded(self, exercise: Exercise) -> Path:
-        return self.place(exercise) / ".last.jsonl"
-
-    def last_run(self, exercise: Exercise) -> Run:
-        """The run of the last check. Raises Mistake if there is none."""
-        try:
-            return Run.read(self.recorded(exercise))
-        except FileNotFoundError:
-            problem = f"no run of {exercise.name} is recorded"
-        except ValueError:
-            problem = f"{self.recorded(exercise)} is damaged"
-        raise Mistake(f"{problem}: check without --again")
 
 
 def _write_new(path, text):
@@ -140,6 +121,6 @@ def _told(path):
     try:
         yield
     except OSError as error:
-        raise Mistake(
+        raise UserError(
             f"cannot write {path} ({error.strerror}): name another folder with --dir"
         ) from None

@@ -1,19 +1,16 @@
 """Start a script with the probe, bound it, end all of it, and collect the facts."""
 
 import contextlib
-import itertools
 import json
 import os
-import re
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tools.processes import Process, environment, free_port, psutil  # it tells if that is missing
 
 from .facts import Run
 
@@ -21,11 +18,8 @@ PROBE = Path(__file__).parent / "probe"
 LIMIT = 120  # seconds for each act: a bound, generous since thirty may share a machine
 MOST = 100_000_000  # bytes that a run may write: one that prints without end is ended
 IDLE = 3  # seconds in which no process works and nothing is written: then all wait for each other
-QUIET = 20  # the same where the system does not tell who works (no /proc)
-LAUNCHERS = re.compile(
-    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|NPROC"
-    r"|WORKSHOP_.*|SLURM_.*|OMPI_.*"
-)
+QUIET = 20  # the same where the system does not tell who would work if it could: not Linux
+BUSY = (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,8 @@ class _Stage:
         for path in (self.folder, self.notes, self.temporary):
             path.mkdir()
         self.own = []  # our facts
-        self.born = {}  # when each process began, by its number
-        self.mark = f"WORKSHOP_FACTS={self.notes}\0".encode()
+        self.started = []
+        self.pythons = {}  # by number
 
     def play(self, acts):
         try:
@@ -92,29 +86,24 @@ class _Stage:
                 files.enter_context(open(self.temporary / f"{number}.{nth}.log", "w+b"))
                 for nth in range(len(act.starts))
             ]
-            port = _free_port()
+            port = free_port()
             running = [
                 self._start(number, act, start, log, port)
                 for start, log in zip(act.starts, logs, strict=True)
             ]
             self._watch(running)
             for process in running:
-                self._note("ended", status=process.poll(), act=number)
+                self._note("ended", status=process.process.poll(), act=number)
             self._end_all()
-            for process in running:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(10)
             for start, log in zip(act.starts, logs, strict=True):
                 log.seek(max(0, os.fstat(log.fileno()).st_size - 100_000))
                 text = log.read().decode(errors="replace").replace(f"{self.folder}{os.sep}", "")
                 self._note("output", node=start.node, text="\n".join(text.splitlines()[-60:]))
-        return not any(process.poll() for process in running)
+        return not any(process.process.poll() for process in running)
 
     def _start(self, number, act, start, log, port):
-        inherited = {k: v for k, v in os.environ.items() if not LAUNCHERS.fullmatch(k)}
         path = [str(PROBE), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(self.temporary),
@@ -128,23 +117,23 @@ class _Stage:
         }
         if start.node:
             own["WORKSHOP_NODE"] = start.node
-        env = {name: value.format(port=port) for name, value in start.env.items()}
-        return subprocess.Popen(
-            start.words, cwd=self.folder / (start.node or ""), env=inherited | own | env,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        own |= {name: value.format(port=port) for name, value in start.env.items()}
+        folder = self.folder / (start.node or "")
+        process = Process(start.words, folder, environment(**own), stdout=log)
+        self.started.append(process)
+        return process
 
     def _watch(self, running):
         """Wait until all have ended, or until it is clear that they will not."""
         begun = last = time.monotonic()
         before = None
-        while any(process.poll() is None for process in running):
+        while any(process.process.poll() is None for process in running):
             time.sleep(0.05)
             now = time.monotonic()
             seen, busy = self._activity()
             if seen != before or busy:
                 before, last = seen, now
-            idle = now - last > (IDLE if Path("/proc/self/stat").exists() else QUIET)
+            idle = now - last > (IDLE if psutil.LINUX else QUIET)
             if idle or now - begun > self.limit or self._size() > MOST:
                 seconds, alive = round(now - begun, 1), self._alive()
                 self._note("hung" if idle else "late", seconds=seconds, alive=alive)
@@ -162,27 +151,26 @@ class _Stage:
         """What has been written and how long was worked, and whether one would work if it could."""
         written = [(path.name, path.stat().st_size) for path in self.notes.glob("*.jsonl")]
         worked, busy = 0, False
-        for pid in self._pids():
-            if words := _status(pid):
-                ticks = int(words[11]) + int(words[12])
-                worked += ticks // 5  # 50 ms: a launcher that waits looks around now and then
-                busy |= words[0] in "RD"
+        for python in self._pythons():
+            with contextlib.suppress(psutil.Error), python.oneshot():
+                times = python.cpu_times()
+                # In 50 ms: a launcher that waits looks around now and then.
+                worked += int((times.user + times.system) * 20)
+                busy |= psutil.LINUX and python.status() in BUSY
         return (written, worked), busy
 
-    def _pids(self):
+    def _pythons(self):
         """All Pythons of the run, except one whose number belongs to another process now."""
-        pids = []
         for path in self.notes.glob("*.jsonl"):
-            pid = int(path.stem)
-            born = _status(pid)[19:20]
-            if self.born.setdefault(pid, born) == born:
-                pids.append(pid)
-        return pids
+            if (pid := int(path.stem)) not in self.pythons:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self.pythons[pid] = psutil.Process(pid)
+        return [python for python in self.pythons.values() if python.is_running()]
 
     def _ask_for_stacks(self):
-        for pid in self._pids():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGUSR1)
+        for python in self._pythons():
+            with contextlib.suppress(psutil.Error):
+                python.send_signal(signal.SIGUSR1)
         time.sleep(0.3)
         for path in self.notes.glob("*.stack"):
             text = path.read_text(errors="replace").replace(f"{self.folder}{os.sep}", "")
@@ -193,27 +181,16 @@ class _Stage:
         """SIGKILL for what is left; what is left without a hang is a fact."""
         ended_by_us = at_once or any(fact["kind"] in ("hung", "late") for fact in self.own)
         end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may be on their way out
-        while (left := self._alive()) and time.monotonic() < end:
+        while self._alive() and time.monotonic() < end:
             time.sleep(0.05)
-        for pid in left:
-            if not ended_by_us:
-                self._note("leftover", of=pid)
-        for _ in range(20):  # again, for what they started meanwhile
-            for pid in self._alive():
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            if not self._alive():
-                break
-            time.sleep(0.05)
+        for process in self.started:
+            for left in process.kill():
+                if not ended_by_us:
+                    self._note("leftover", of=left.pid)
+        self.started.clear()
 
     def _alive(self):
-        alive = []
-        for pid in {*self._pids(), *_marked(self.mark)}:
-            with contextlib.suppress(OSError):
-                os.kill(pid, 0)
-                if not _is_zombie(pid):
-                    alive.append(pid)
-        return alive
+        return [left.pid for process in self.started for left in process.alive()]
 
     def _note(self, kind, **fields):
         self.own.append({"kind": kind, "t": time.monotonic(), "pid": 0, **fields})
@@ -225,34 +202,3 @@ class _Stage:
                 with contextlib.suppress(ValueError):  # its writer was killed within the line
                     facts.append(json.loads(line))
         return facts
-
-
-def _status(pid):
-    """What the system tells of a process, from its state on; empty where it tells nothing."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return []
-
-
-def _is_zombie(pid):
-    return _status(pid)[:1] == ["Z"]
-
-
-def _marked(mark):
-    """All processes, Python or not, that have a text in their environment."""
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # ended meanwhile, or not ours
-            if mark in path.read_bytes():
-                yield int(path.parent.name)
-
-
-def _free_port():
-    """Below those that the system gives away; not the one that somebody else looks at just now."""
-    while True:
-        port = 15_000 + (os.getpid() + 7 * next(_asked)) % 17_000
-        with socket.socket() as probe:
-            if probe.connect_ex(("localhost", port)) != 0:
-                return str(port)
-
-
-_asked = itertools.count()

@@ -4,8 +4,10 @@ import statistics
 import time
 from pathlib import Path
 
+from tools.errors import UserError
+
 from .exercises import exercises
-from .folder import LOG, Folder, Mistake
+from .folder import LOG, Folder
 from .show import say
 
 STUCK = 3  # failed checks with the same finding, one after the other
@@ -20,7 +22,7 @@ def report(paths: list[Path]):
             say(f"{path}: nothing done yet, or not a workshop's folder (no {LOG})", "yellow")
     rooms = {path: events for path, events in rooms.items() if events}
     if not rooms:
-        raise Mistake("no folder of a learner has anything to report")
+        raise UserError("no folder of a learner has anything to report")
     width = max(len(str(path)) for path in rooms)
     say(f"{'learner':{width}}  solved  min  checks  hints  at")
     for path, events in rooms.items():

@@ -4,7 +4,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.processes import LESSONS, ROOT
+from tests.processes import LESSONS, ROOT, alive
 from workshop import scenarios
 from workshop.checks import OF
 from workshop.facts import Run
@@ -18,7 +18,10 @@ def run(lesson: str, text: str, limit: float = LIMIT) -> Run:
         script = Path(folder) / LESSONS[lesson].file
         script.write_text(text)
         files = [script, ROOT / "utils.py", ROOT / "guard.py"]
-        return observe(files, scenarios.acts(lesson, script.name), limit)
+        seen = observe(files, scenarios.acts(lesson, script.name), limit)
+    left = [fact for p in seen.processes if alive((fact := p.process)["pid"])]
+    assert not left, left  # whatever the script did
+    return seen
 
 
 @cache

@@ -1,9 +1,12 @@
 """Every start fails with the hint that belongs to it, every solution passes every check."""
 
+import re
+
 import pytest
 
 from tests.processes import LESSONS
 from tests.workshop.scripts import mistake, right, told
+from tools.series import stages
 from workshop.exercises import exercises, undone
 from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
@@ -12,16 +15,21 @@ EVIDENCE = {  # where the name of the check does not say enough
     "multigpu/distribute-the-data": "both saw samples 0, 1, 2 …: 2,048 of 2,048",
     "multigpu/one-loss-of-two": "which is that of rank 0 alone",
     "multinode/the-same-half": "in epoch 4, ranks 0 and 1 both saw samples",
-    "multigpu/waiting-for-rank-1": "that of rank 1 is backward",
+    "multigpu/waiting-for-rank-1": (
+        r"of rank 0 is \w+ .*\(multigpu.py:\d+\) in epoch 1, that of rank 1 is backward"
+    ),
 }
+STAGES = {stage.source.text for name in TAUGHT for stage in stages.of(LESSONS[name])}
+# What a stage is, test_paths.py runs.
+OTHERS = [name for name, one in exercises().items() if one.start not in STAGES]
 
 
-@pytest.mark.parametrize("name", exercises())
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_start_fails_with_its_own_hint(name):
     exercise = exercises()[name]
     found, evidence = mistake(exercise.lesson.name, exercise.start)
     assert found == exercise.check, evidence
-    assert EVIDENCE.get(name, "") in evidence
+    assert re.search(EVIDENCE.get(name, ""), evidence)
 
 
 @pytest.mark.parametrize("lesson", TAUGHT)
@@ -40,21 +48,6 @@ def test_every_edit_of_the_spine_is_an_exercise_and_every_lesson_one_more():
             f"{lesson}/{edit.name}" for edit in LESSONS[lesson].edits
         ]
     assert sum("Bug hunt" in one.title for one in exercises().values()) >= 10
-
-
-@pytest.mark.parametrize("name", exercises())
-def test_a_start_is_python_and_not_the_solution(name):
-    exercise = exercises()[name]
-    compile(exercise.start, name, "exec")
-    assert exercise.start != exercise.solution
-    for hint in (exercise.second_hint, exercise.third_hint):
-        assert len(hint.strip()) > 20
-    assert exercise.check in {check.name for check in exercise.checks}
-
-
-def test_a_block_whose_first_line_goes_lets_go_of_what_stands_in_it():
-    text = undone(LESSONS["mingpt"].edit("accumulate-gradients"))
-    assert "\n        source, targets = data.to_device(next(batches), self.device)\n" in text
 
 
 def test_with_a_definition_goes_what_others_have_put_into_it():

@@ -1,7 +1,5 @@
 """The probe: what it writes down is true, and it changes nothing."""
 
-import inspect
-import json
 import os
 import shutil
 import subprocess
@@ -17,22 +15,11 @@ from workshop import facts
 from workshop.checks import OF
 from workshop.facts import Run
 from workshop.judge import check, judge
-from workshop.observe import PROBE, Act, Start, observe
+from workshop.observe import PROBE
 
 
 def test_it_knows_the_size_of_the_dataset():
     assert facts.SAMPLES == utils.NUM_SAMPLES
-
-
-def test_every_kind_of_fact_is_documented():
-    source = "".join(file.read_text() for file in PROBE.glob("*.py")) + inspect.getsource(
-        observe.__globals__["_Stage"]
-    )
-    kinds = {part.split('"')[1] for mark in ("fact(", "_note(") for part in source.split(mark)[1:]
-             if '"' in part[:20]}  # fmt: skip
-    assert len(kinds) > 20
-    missing = {kind for kind in kinds if kind not in facts.__doc__}
-    assert not missing
 
 
 def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
@@ -52,7 +39,6 @@ def test_what_the_ranks_saw_and_sent():
         assert worker.first("joined")["world_size"] == 2
         calls = [(c["what"], c["bytes"]) for c in worker.all("collective")]
         assert calls == [("DDP", 0), *[("all_reduce", 8)] * 3, ("barrier", 0)]
-        assert worker.first("buckets")["bytes"] == [84]  # 20 weights and a bias
         assert worker.first("exit")["status"] is None
     saved = [keys_of(fact) for fact in first.all("saved")]
     assert saved == [(["weight", "bias"], 2), (["weight", "bias"], 3)]
@@ -73,13 +59,6 @@ def test_where_a_restart_went_on():
         assert worker.started_after == 2
         assert worker.first("loaded")["content"]["keys"]["epochs_run"] == 2
         assert worker.place(0) == "step 1 of epoch 3"
-
-
-def test_a_recorded_run_can_be_judged_again(tmp_path):
-    run = right("multinode")
-    run.write(tmp_path / "facts.jsonl")
-    again = Run.read(tmp_path / "facts.jsonl")
-    assert judge(again, OF["multinode"]) == judge(run, OF["multinode"])
 
 
 def test_it_changes_nothing(tmp_path):
@@ -110,45 +89,6 @@ def test_a_sitecustomize_that_was_there_before_still_runs(tmp_path):
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert ran.stdout.startswith(f"theirs\n{tmp_path}/sitecustomize.py")
     assert str(PROBE) not in ran.stdout and not ran.stderr
-
-
-HANGS = """
-import torch.distributed as dist, os, sys
-dist.init_process_group("gloo")
-if dist.get_rank() == 1:
-    import time
-    time.sleep(1000)
-dist.barrier()
-"""
-
-
-def test_a_hang_is_noticed_and_every_rank_says_where(tmp_path):
-    script = tmp_path / "hangs.py"
-    script.write_text(HANGS)
-    starts = [
-        Start(
-            [sys.executable, "hangs.py"],
-            {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
-             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    run = observe([script], [Act(starts, {"processes": 2})])
-    assert run.first("hung")
-    waits = {worker.rank: worker.waits for worker in run.attempts[0].ranks}
-    assert waits[0]["what"] == "barrier" and waits[0]["where"] == "hangs.py:7" and not waits[1]
-    stacks = " ".join(stack["text"] for stack in run.all("stack"))
-    assert '"hangs.py", line 6' in stacks and '"hangs.py", line 7' in stacks
-    for pid in (worker.process["pid"] for worker in run.processes):
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def test_the_facts_are_json_lines(tmp_path):
-    right("multigpu").write(tmp_path / "facts.jsonl")
-    for line in (tmp_path / "facts.jsonl").read_text().splitlines():
-        fact = json.loads(line)
-        assert {"kind", "t", "pid"} <= fact.keys()
 
 
 @pytest.mark.parametrize("lesson", OF)

@@ -7,7 +7,7 @@ from tests.workshop.scripts import right, run, told
 from tools.series import stages
 from workshop.__main__ import main
 from workshop.exercises import exercises
-from workshop.judge import judge, passed
+from workshop.judge import first_failure, judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
 STAGES = [stage for name in TAUGHT for stage in stages.of(LESSONS[name])]
@@ -22,6 +22,9 @@ def test_each_stage_is_told_from_the_others(stage):
     seen = right(stage.lesson.name) if last else run(stage.lesson.name, text)
     findings = judge(seen, path.checks)
     assert path.reached(findings) == stage.number, told(seen, findings)
+    for one in exercises().values():
+        if one.lesson.name == path.name and one.start == text:
+            assert first_failure(findings).check.name == one.check
     if last:
         assert passed(findings)
     else:

@@ -76,31 +76,6 @@ def test_a_script_of_ones_own_without_ddp_sampler_or_loader():
     assert_right("multigpu", FROM_SCRATCH)
 
 
-def test_a_sampler_of_ones_own_and_all_gather_for_all_reduce():
-    assert_right("multigpu", changed(
-        "multigpu",
-        ("        dist.all_reduce(totals)  # every rank must call this, or the others hang\n",
-         "        parts = [torch.empty_like(totals) for _ in range(dist.get_world_size())]\n"
-         "        dist.all_gather(parts, totals)\n"
-         "        totals = sum(parts)\n"),
-        ("    sampler = DistributedSampler(dataset)\n", "    sampler = Mine(len(dataset))\n"),
-        ("def prepare_dataloader(",
-         "class Mine:\n"
-         "    def __init__(self, length):\n"
-         "        self.length, self.epoch = length, 0\n\n"
-         "    def set_epoch(self, epoch):\n"
-         "        self.epoch = epoch\n\n"
-         "    def __len__(self):\n"
-         "        return self.length // dist.get_world_size()\n\n"
-         "    def __iter__(self):\n"
-         "        import random\n"
-         "        order = list(range(self.length))\n"
-         "        random.Random(self.epoch).shuffle(order)\n"
-         "        return iter(order[dist.get_rank()::dist.get_world_size()])\n\n\n"
-         "def prepare_dataloader("),
-    ))  # fmt: skip
-
-
 def test_a_resume_of_ones_own_after_a_failure():
     """Only rank 0 reads; the others get weights, state and number from it."""
     assert_right("multigpu_torchrun", changed(

@@ -64,8 +64,6 @@ def _collective(name, function):
         _note_call(name, args, kwargs)
         result = alone(*args, **kwargs)
         recorder.fact("done", what=name)
-        if name == "DDP":
-            _note_buckets(args[0])
         return result
 
     return wrapped
@@ -80,12 +78,6 @@ def _note_call(name, args, kwargs):
     groups = [one for one in given if isinstance(one, dist.ProcessGroup)]
     part = any(one is not dist.group.WORLD for one in groups)
     recorder.fact("collective", what=name, bytes=size, part=part, where=recorder.where())
-
-
-@recorder.guarded
-def _note_buckets(ddp):
-    sizes = ddp._get_ddp_logging_data().get("bucket_sizes", "")
-    recorder.fact("buckets", bytes=[int(size) for size in sizes.split(",") if size.strip()])
 
 
 def _joining(join):

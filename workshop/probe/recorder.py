@@ -164,11 +164,6 @@ def _audit(event, args):
         fact("renamed", source=place(args[0]), path=place(args[1]))
     elif event == "sys.excepthook":
         raised(args[2])
-    elif event == "open" and isinstance(args[0], str) and isinstance(args[2], int):
-        path = os.path.realpath(args[0])
-        if path.startswith(_theirs) and not path.endswith((".py", ".pyc", ".tmp")):
-            writing = args[2] & (os.O_WRONLY | os.O_RDWR)
-            fact("opened", path=place(path), writing=bool(writing))
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
