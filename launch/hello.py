@@ -14,22 +14,23 @@ import torch.distributed as dist
 
 if "RANK" not in os.environ:
     sys.exit("hello.py: no RANK in the environment: a launcher has to start it")
-local_rank = int(os.environ.get("LOCAL_RANK", 0))
+names = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE")
+text = "  ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+sys.stdout.write(f"rank {os.environ['RANK']}: {text}  on {socket.gethostname()}\n")
+sys.stdout.flush()
+
+device, backend = "cpu", "gloo"
 if torch.cuda.is_available():
-    torch.cuda.set_device(local_rank)
-backend = "nccl" if torch.cuda.is_available() else "gloo"
+    device, backend = "cuda", "nccl"
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
 dist.init_process_group(backend)
-rank, world_size = dist.get_rank(), dist.get_world_size()
-device = "cuda" if torch.cuda.is_available() else "cpu"
-total = torch.tensor([float(rank)], device=device)
+total = torch.tensor([float(dist.get_rank())], device=device)
 dist.all_reduce(total)
-expected = world_size * (world_size - 1) / 2
-names = [None] * world_size
-dist.all_gather_object(names, f"{socket.gethostname()}:{local_rank}")
-if rank == 0:
-    line = ", ".join(f"rank {number} {name}" for number, name in enumerate(names))
-    sys.stdout.write(f"{world_size} ranks over {backend}: {line}\n")
-    sys.stdout.write(f"sum of the ranks: {total.item():g}, expected {expected:g}\n")
+count = dist.get_world_size()
+expected = count * (count - 1) / 2
+if dist.get_rank() == 0:
+    text = f"sum of the ranks: {total.item():g}, expected {expected:g}"
+    sys.stdout.write(f"rank 0: {count} ranks over {backend}, {text}\n")
 dist.barrier()
 dist.destroy_process_group()
 sys.exit(total.item() != expected)

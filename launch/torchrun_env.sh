@@ -22,6 +22,6 @@ PET_RDZV_CONF="$PET_RDZV_CONF,join_timeout=${JOIN_TIMEOUT:-600}"
     PET_RDZV_CONF="$PET_RDZV_CONF,read_timeout=$(((JOIN_TIMEOUT + 1) / 2))"
 # With is_host, on the node of the endpoint, a port that is taken ends it; else it would ask
 # whoever has that port, for ever, as would the others.
-is_host=$(python3 "${LAUNCH:-launch}/look.py" "$ENDPOINT") || return
+is_host=$(python3 "${LAUNCH:-launch}/before.py" "$ENDPOINT") || return
 export PET_RDZV_CONF="$PET_RDZV_CONF${is_host:+,$is_host}"
 unset is_host

@@ -1,17 +1,16 @@
 """Commands that run on the nodes of a cluster, and what they say, line by line."""
 
+import bisect
 import os
-import re
 import shutil
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import torch
 
 from tests.processes import LIMIT, ROOT
+from tools.processes import Process
 
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FILES = ("multinode.py", "utils.py", "guard.py")
@@ -44,28 +43,13 @@ def close(one, other, tolerance=1e-6):
     )
 
 
-class Command:
-    """A command on one node. `lines` grow while it runs: (seconds since the start, text)."""
+class Command(Process):
+    """A command on one node. `times` are those of its lines, in seconds since the start."""
 
     def __init__(self, cluster, node, words, env=None):
-        self.node, self.lines, self.started = node, [], time.monotonic()
-        self.process = cluster.run(
-            node, words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={"PATH": PATH, **(env or {})}, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._changed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append((time.monotonic() - self.started, line.rstrip("\n")))
-                self._changed.notify_all()
-
-    @property
-    def out(self):
-        return "\n".join(f"{seconds:5.1f} {text}" for seconds, text in self.lines)
+        self.started, self.times = time.monotonic(), []
+        command = cluster.command(node, words, {"PATH": PATH, **(env or {})})
+        super().__init__(**command, say=lambda line: self.times.append(self.now))
 
     @property
     def now(self):
@@ -73,22 +57,5 @@ class Command:
 
     def wait_for(self, pattern, since=0.0, limit=LIMIT):
         """When a line said that, after `since` seconds. Fails the test if none does."""
-        end = time.monotonic() + limit
-        with self._changed:
-            while True:
-                for seconds, text in self.lines:
-                    if seconds >= since and re.search(pattern, text):
-                        return seconds
-                if time.monotonic() > end or not self._reader.is_alive():
-                    raise AssertionError(f"{self.node}: no line matched {pattern!r}\n{self.out}")
-                self._changed.wait(0.5)
-
-    def wait(self, limit=LIMIT):
-        """The exit status, when all it has started has let go of its output."""
-        try:
-            status = self.process.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.node}: still runs after {limit} s\n{self.out}") from None
-        self._reader.join(30)
-        assert not self._reader.is_alive(), f"{self.node}: something is left over\n{self.out}"
-        return status
+        number = super().wait_for(pattern, bisect.bisect_left(self.times, since), limit)
+        return self.times[number - 1]

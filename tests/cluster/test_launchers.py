@@ -1,11 +1,15 @@
 """The same file, byte for byte, by every launcher that is here: the same weights."""
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
+import sys
+import threading
 
 import pytest
+from torch.distributed import TCPStore
 
 from tests.cluster.jobs import PATH, SHORT, Command, close, lay
 from tests.faults import same
@@ -27,7 +31,7 @@ def start(cluster):
         ]
         for command in running:
             assert command.wait() == 0, command.out
-        return ["\n".join(text for _, text in command.lines) for command in running]
+        return [command.out for command in running]
 
     run.nodes = nodes
     return run
@@ -91,6 +95,47 @@ def test_a_variable_that_is_missing_is_named(missing):
     assert ran.returncode and missing in ran.stderr and "as " in ran.stderr
 
 
+def before(endpoint, **env):
+    """Status and output of launch/before.py; it must end by itself."""
+    words = [sys.executable, str(ROOT / "launch" / "before.py"), endpoint]
+    env = {**os.environ, "JOIN_TIMEOUT": "3", **env}
+    ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_which_node_hosts_the_store():
+    """Not the other agents of this machine, at localhost: there, the first one hosts."""
+    assert before(f"{socket.gethostname()}:1") == (0, "is_host=1\n")
+    assert before("localhost:1") == before("nowhere.invalid:1") == (0, "")
+
+
+def test_what_torchrun_would_wait_for_in_silence():
+    with socket.create_server(("localhost", 0)) as silent:
+        status, said = before(f"localhost:{silent.getsockname()[1]}")
+    assert status == 1 and "but is no torchrun, or it is frozen: it has not answered for 3" in said
+    status, said = before("localhost:1", GLOO_SOCKET_IFNAME="eth7")
+    assert status == 1 and said.startswith("GLOO_SOCKET_IFNAME is eth7, but ")
+    for endpoint in ("node1", "node1:65536"):
+        status, said = before(endpoint)
+        assert status == 1 and said.startswith(f"the endpoint is '{endpoint}', but must be")
+
+
+def test_an_endpoint_that_answers_is_left_to_torchrun():
+    """The store of a torchrun that is there already; or another program, which torchrun names."""
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    assert before(f"localhost:{store.port}") == (0, "")
+    with socket.create_server(("localhost", 0)) as sshd:
+        thread = threading.Thread(target=answer, args=(sshd,), daemon=True)
+        thread.start()
+        assert before(f"localhost:{sshd.getsockname()[1]}", JOIN_TIMEOUT="20")[0] == 0
+
+
+def answer(server):
+    with contextlib.suppress(OSError):  # until it is closed
+        while True:
+            server.accept()[0].sendall(b"SSH-2.0-OpenSSH\r\n")
+
+
 def test_the_recipes_name_no_lesson():
     recipes = [file for file in (ROOT / "launch").iterdir() if file.suffix in (".sh", ".yaml")]
     for recipe in recipes:
@@ -99,5 +144,5 @@ def test_the_recipes_name_no_lesson():
         if recipe.suffix == ".yaml":  # nothing can stand behind it: it runs the first test
             assert scripts == {"launch/hello.py"}, recipe
         else:
-            assert scripts <= {"/look.py"}, recipe
+            assert scripts <= {"/before.py"}, recipe
             assert '"$@"' in code or recipe.name == "torchrun_env.sh", recipe  # that one is sourced

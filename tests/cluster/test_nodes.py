@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT
-from tools.cluster import Cluster, ClusterError
+from tools.cluster import Cluster
 from tools.cluster.cluster import STATE
+from tools.errors import UserError
 
 LISTEN = (
     "import socket; s = socket.create_server(('', 5000)); print('ready', flush=True)\n"
@@ -67,7 +68,7 @@ def test_a_node_dies_with_all_its_processes_and_is_replaced(cluster):
     nodes.kill("node2")
     assert process.wait(10)
     assert process.stdout.read() == b""  # ends only when the last process that holds it has
-    with pytest.raises(ClusterError, match="no node is called 'node2'; up are: node1"):
+    with pytest.raises(UserError, match="no node is called 'node2'; up are: node1"):
         nodes.run("node2", ["true"])
     nodes.replace("node2")
     assert said(nodes, "node2", "sh", "-c", "hostname; ls")[1] == "node2"
@@ -164,13 +165,13 @@ def test_by_command(cluster):
 def test_a_service_that_does_not_start_is_quoted(cluster):
     nodes = cluster(1)
     nodes.serve({}, [("node1", ["sh", "-c", "echo no key >&2; exit 1"])])
-    with pytest.raises(ClusterError, match="no service in 1 s: no key"):
+    with pytest.raises(UserError, match="no service in 1 s: no key"):
         nodes.until(lambda: False, "no service", 1)
-    with pytest.raises(ClusterError, match="no nonesuch here: apt install a-package"):
+    with pytest.raises(UserError, match="no nonesuch here: apt install a-package"):
         nodes.needs({"sh": "dash", "nonesuch": "a-package"})
 
 
 def test_without_root_it_says_what_to_do(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(ClusterError, match=r"need root: sudo .* docs/labs/nodes.py"):
+    with pytest.raises(UserError, match=r"need root: sudo .* docs/labs/nodes.py"):
         Cluster(2).up()

@@ -1,4 +1,4 @@
-"""launch/check_cluster.py names what is wrong, on the node at fault, with what mends it."""
+"""launch/check_cluster.py names what is wrong, on the node at fault, with what fixes it."""
 
 import importlib.util
 import json
@@ -48,8 +48,7 @@ def check(cluster):
 def test_nodes_that_are_ready(check):
     for node, (status, said) in check().items():
         assert status == 0 and said.rstrip().endswith(f"{node}: VERDICT: ready"), said
-        assert said.count("all-reduce of") == 3 and "(eth0)" in said
-        assert "the folder is this node's own" in said
+        assert "all-reduce of 16,777,216 bytes over gloo: " in said and "(eth0)" in said
         for file in FILES:
             seen = sha256((ROOT / file).read_bytes()).hexdigest()
             assert f"sha256 of {file}: {seen[:12]}" in said
@@ -60,18 +59,15 @@ def test_a_script_that_differs(check):
         script.write("# changed\n")
     said = check()
     assert said["node2"][0] == 1 and "multinode.py is" in said["node2"][1]
-    assert "bring multinode.py to the same version" in said["node2"][1]
+    assert "make multinode.py the same on all nodes" in said["node2"][1]
     assert said["node1"][0] == 1 and "something is wrong on node2" in said["node1"][1]
 
 
 def test_numbers_that_contradict_each_other(check):
-    said = check(one=["--node-rank", "1"], two=["--node-rank", "1", "--nnodes", "3"])
+    said = check(two=["--nnodes", "3"])
     assert "--nnodes is 3 here and 2 on node1" in said["node2"][1]
-    assert "--node-rank 1 is that of node2 too" in said["node1"][1]
-    assert "--node-rank 1 is that of node1 too" in said["node2"][1]
-    assert "VERDICT: not ready; give one of them --node-rank 0" in said["node1"][1]
-    (said,) = check(one=["--node-rank", "2"], two=None).values()
-    assert said[0] == 2 and "--node-rank is 2, but must be from 0 to 1" in said[1]
+    assert "VERDICT: not ready; make --nnodes the same on all nodes" in said["node2"][1]
+    assert said["node1"][0] == 1 and "something is wrong on node2" in said["node1"][1]
 
 
 def test_a_node_that_nobody_listens_on(check):
@@ -85,7 +81,7 @@ def test_names_of_other_nodes(check):
     text = hosts.read_text().replace("10.77.0.11 node1", "10.77.0.11 node1.lan node1")
     hosts.write_text(text.replace("10.77.0.12 node2", "10.77.0.99 node2"))
     said = check()
-    assert "node1.lan, the name of another node, does not resolve here" in said["node2"][1]
+    assert "node1.lan is unknown here, but that node has 127.0.0.1, 10.77.0.11" in said["node2"][1]
     assert "VERDICT: not ready; have /etc/hosts say '10.77.0.11 node1.lan'" in said["node2"][1]
     assert "node2 is 10.77.0.99 here, but that node has 127.0.0.1, 10.77.0.12" in said["node1"][1]
 
@@ -128,9 +124,9 @@ def test_an_interface_that_is_not_there(check):
     wrong = {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "ib"}
     said = check(env={"node1": wrong, "node2": {"NCCL_SOCKET_IFNAME": "=lo"}})
     for name, asked in wrong.items():
-        assert f"{name} is {asked}; there are: lo, eth0" in said["node1"][1]
+        assert f"{name} is {asked}, but of lo, eth0 it is eth0 that leads" in said["node1"][1]
     assert "VERDICT: not ready; export GLOO_SOCKET_IFNAME=eth0" in said["node1"][1]
-    assert "NCCL_SOCKET_IFNAME is =lo, but the way to the others is eth0" in said["node2"][1]
+    assert "NCCL_SOCKET_IFNAME is =lo, but of lo, eth0 it is eth0 that" in said["node2"][1]
 
 
 def test_debians_line_for_the_own_name(check):
@@ -144,8 +140,8 @@ def test_debians_line_for_the_own_name(check):
         assert status == 1 and f"{node} resolves to 127.0.1.1 here" in said
         assert "VERDICT: not ready; export GLOO_SOCKET_IFNAME=eth0" in said
     env = {node: {"GLOO_SOCKET_IFNAME": "eth0"} for node in check.nodes.nodes}
-    mended = check(env=env, endpoint="10.77.0.11:29500")  # torch would not know it as node1's
-    assert [status for status, _ in mended.values()] == [0, 0], mended
+    fixed = check(env=env, endpoint="10.77.0.11:29500")  # torch would not know it as node1's
+    assert [status for status, _ in fixed.values()] == [0, 0], fixed
 
 
 @pytest.fixture
@@ -158,27 +154,24 @@ def program(monkeypatch):
     return module
 
 
-FACTS = {
-    "name": "node1", "address": "10.0.0.1", "nnodes": 2, "node_rank": None, "devices": 0,
-    "versions": {"python": "3.11.7", "torch": "2.13.0"}, "files": {}, "skew": 0,
-}  # fmt: skip
+SAME = {"--nnodes": 2, "python": "3.11.7", "torch": "2.13.0", "backend": "gloo"}
+FACTS = {"name": "node1", "address": "10.0.0.1", "same": SAME, "skew": 0}
 
 
-@pytest.mark.parametrize("other, text", [
-    ({}, None),
-    ({"devices": 8}, "GPUs: 8 here and 0 on node1"),
-    ({"skew": -30}, "the clock is -30 s from that of node1"),
-    ({"name": "node1"}, "another node is called node1 too"),
-    ({"files": {"a.py": "1"}}, None),  # node1 lacks it, and is told
-    ({"versions": {"python": "3.11.7", "torch": "2.12.0"}},
-     "torch is 2.12.0 here and 2.13.0 on node1"),
+@pytest.mark.parametrize("other, same, text", [
+    ({}, {}, None),
+    ({}, {"backend": "nccl"}, "backend is nccl here and gloo on node1"),
+    ({}, {"torch": "2.12.0"}, "torch is 2.12.0 here and 2.13.0 on node1"),
+    ({}, {"a.py": "1"}, None),  # node1 lacks it, and says so
+    ({"skew": -30}, {}, "the clock is -30 s from that of node1"),
+    ({"name": "node1"}, {}, "another node is called node1 too"),
 ])  # fmt: skip
-def test_what_only_shows_side_by_side(other, text, program):
-    other = {**FACTS, "name": "node2", "address": "10.0.0.2", **other}
+def test_what_only_a_comparison_shows(other, same, text, program):
+    other = {**FACTS, "name": "node2", "address": "10.0.0.2", **other, "same": {**SAME, **same}}
     found = program.differences(other, [FACTS, other])
     assert [said for said, _ in found] == [text] * bool(text)
     told = [said for said, _ in program.differences(FACTS, [FACTS, other])]
-    assert ("a.py is on node2 and not in this folder" in told) == bool(other["files"])
+    assert ("a.py is on another node and not in this folder" in told) == ("a.py" in same)
 
 
 def test_a_check_started_again_counts_once(program):
@@ -186,7 +179,7 @@ def test_a_check_started_again_counts_once(program):
         port = free.getsockname()[1]
     heard, options = [], SimpleNamespace(nnodes=3, timeout=3)
     waiting = threading.Thread(
-        target=lambda: heard.extend(program.receive(options, "127.0.0.1", port, FACTS))
+        target=lambda: heard.extend(program.receive(options, ("127.0.0.1", port), FACTS))
     )
     waiting.start()
     other = {**FACTS, "name": "node2", "address": "10.0.0.2", "clock": 0}
@@ -202,18 +195,27 @@ def test_a_check_started_again_counts_once(program):
     assert [one["name"] for one in heard] == ["node1", "node2"]
 
 
-def test_the_address_that_gloo_gives(program, capsys):
+@pytest.mark.parametrize("named, said", [
+    ("10.77.0.11", "gloo will give the others the address 10.77.0.11;"),
+    ("10.88.0.11", "better, since that may be another network: GLOO_SOCKET_IFNAME=eth0"),
+    ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, where the others would not"),
+])  # fmt: skip
+def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
     """The host name's, if it is one of this node; then one on the way to the others is better."""
-    report, interfaces = program.Report("node1"), {"lo": ["127.0.0.1"], "eth0": ["10.77.0.11"]}
-    program.say_address(report, "node1", "10.77.0.11", "10.77.0.11", "eth0", interfaces)
-    assert capsys.readouterr().out == "node1: will be 10.77.0.11 (eth0) to the others over gloo\n"
-    program.is_here = lambda address: address == "10.88.0.11"
-    program.say_address(report, "node1", "10.88.0.11", "10.77.0.11", "eth0", interfaces)
-    better = "better, since the way to the others is 10.77.0.11: GLOO_SOCKET_IFNAME=eth0"
-    assert better in capsys.readouterr().out and not report.mends
-    program.say_address(report, "node1", "10.99.0.11", "10.77.0.11", "eth0", interfaces)
-    assert "10.99.0.11 here, which is no address of this node" in capsys.readouterr().out
-    assert report.mends == ["have /etc/hosts say '10.77.0.11 node1'"]
+    monkeypatch.setattr(program.socket, "gethostbyname", lambda _: named)
+    program.is_here = lambda address: address in ("10.77.0.11", "10.88.0.11")
+    report, interfaces = program.Report("node1"), {"lo": "127.0.0.1", "eth0": "10.77.0.11"}
+    assert program.check_address(report, "10.77.0.11", interfaces) == named
+    out = capsys.readouterr().out
+    assert said in out and ("better" in out) == ("better" in said)
+    assert bool(report.fixes) == ("BAD" in said)
+
+
+@pytest.mark.parametrize("text", ["node1", "node1:", "node1:ssh", "node1:65536"])
+def test_what_is_no_endpoint(text, program):
+    with pytest.raises(ValueError):  # for which argparse has a message
+        program.endpoint(text)
+    assert program.endpoint("node1:29500") == ("node1", 29500)
 
 
 def test_an_address_is_here_if_something_can_listen_there(program):

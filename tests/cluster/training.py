@@ -103,4 +103,4 @@ def record(name, noticed, back=None):
 
 
 def repeated(*commands):
-    return most_repeated([text for command in commands for _, text in command.lines], SAVE_EVERY)
+    return most_repeated([line for command in commands for line in command.lines], SAVE_EVERY)

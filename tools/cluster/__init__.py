@@ -8,6 +8,6 @@ nothing but the switch between them. Needs root.
         cluster.cut("node2")
 """
 
-from .cluster import Cluster, ClusterError
+from .cluster import Cluster
 
-__all__ = ["Cluster", "ClusterError"]
+__all__ = ["Cluster"]

@@ -10,12 +10,14 @@ down               end everything
 """
 
 import argparse
-import subprocess
 import sys
-import threading
+from functools import partial
+
+from tools.errors import UserError, exit_status
+from tools.processes import FOREVER, Process
 
 from . import gridengine, slurm, ssh
-from .cluster import Cluster, ClusterError
+from .cluster import Cluster
 
 SCHEDULERS = {"slurm": slurm, "gridengine": gridengine, "ssh": ssh}
 
@@ -23,13 +25,7 @@ SCHEDULERS = {"slurm": slurm, "gridengine": gridengine, "ssh": ssh}
 def main(arguments: list[str] | None = None) -> int:
     """Returns the status of what was run, or 2 for a mistake."""
     options = _parser().parse_args(arguments)
-    try:
-        return options.run(options) or 0
-    except ClusterError as error:
-        print(f"cluster: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_status(lambda: options.run(options), "cluster: ")
 
 
 def _parser():
@@ -83,25 +79,19 @@ def _to_a_node(name):
 def _run(options):
     cluster = Cluster.open(options.name)
     if not options.words:
-        raise ClusterError("nothing to run: python -m tools.cluster run node1 hostname")
+        raise UserError("nothing to run: python -m tools.cluster run node1 hostname")
     if options.node != "all":
         return cluster.run(options.node, options.words).wait()
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    running = {name: cluster.run(name, options.words, **pipes) for name in cluster.nodes}
-    readers = [
-        threading.Thread(target=_prefix, args=(name, process)) for name, process in running.items()
+    running = [
+        Process(**cluster.command(name, options.words), say=partial(_say, name))
+        for name in cluster.nodes
     ]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    return max(process.wait() for process in running.values())
+    return max(process.wait(FOREVER) for process in running)
 
 
-def _prefix(name, process):
-    for line in process.stdout:
-        sys.stdout.write(f"{name}: {line}")
-        sys.stdout.flush()
+def _say(name, line):
+    sys.stdout.write(f"{name}: {line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

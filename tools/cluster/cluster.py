@@ -10,21 +10,21 @@ import sys
 import time
 from pathlib import Path
 
+from tools import processes
+from tools.errors import UserError
+from tools.files import write_whole
+
 STATE = Path("/run/distributed-pytorch-cluster")
 NETWORK = "10.77.0."
 # Waits for ever as process 1 of a node, and reaps what its processes leave to it.
 INIT = "trap : TERM INT; while :; do sleep 1000 & wait $!; done"
 
 
-class ClusterError(Exception):
-    """Something the user can mend. Shown as one line."""
-
-
 class Cluster:
     """Up to 200 nodes, node1 onwards, at 10.77.0.11 onwards, on a switch of their own.
 
     What it has made is noted in a file: whoever comes after a SIGKILL can take it `down`. Raises
-    ClusterError without root, or for a node that it does not have.
+    UserError without root, or for a node that it does not have.
     """
 
     def __init__(self, size: int = 0, name: str = "default"):
@@ -46,14 +46,14 @@ class Cluster:
     def up(self) -> "Cluster":
         """Start it, and first end an earlier one of the same name."""
         if os.geteuid() != 0 or not sys.platform.startswith("linux"):
-            raise ClusterError(
+            raise UserError(
                 "nodes are namespaces of Linux, which need root: sudo env PATH=$PATH python -m "
                 "tools.cluster …; without it, python docs/labs/nodes.py plays two nodes on one host"
             )
         if not shutil.which("ip"):
-            raise ClusterError("no program ip here: install iproute2")
+            raise UserError("no program ip here: install iproute2")
         if not 1 <= self.size <= 200:
-            raise ClusterError(f"{self.size} nodes: ask for 1 to 200")
+            raise UserError(f"{self.size} nodes: ask for 1 to 200")
         self.down()
         while not self.place.exists():
             with contextlib.suppress(FileNotFoundError):  # another, going down, deletes STATE
@@ -67,11 +67,11 @@ class Cluster:
         return self
 
     def needs(self, programs: dict[str, str]):
-        """Raises ClusterError if a program is missing: `programs` names the package of each."""
+        """Raises UserError if a program is missing: `programs` names the package of each."""
         missing = {name for name in programs if not shutil.which(name, path=_path())}
         if missing:
             packages = " ".join(sorted({programs[name] for name in missing}))
-            raise ClusterError(f"no {', '.join(sorted(missing))} here: apt install {packages}")
+            raise UserError(f"no {', '.join(sorted(missing))} here: apt install {packages}")
 
     def _add(self, name):
         self.folder(name).mkdir()
@@ -103,7 +103,7 @@ class Cluster:
         with process.stdin, process.stdout, process.stderr:
             if not process.stdout.readline():
                 said = process.stderr.read().decode().strip()
-                raise ClusterError(f"cannot make {name}: {said or 'no reason given'}")
+                raise UserError(f"cannot make {name}: {said or 'no reason given'}")
             self._parents.append(process)  # ends with its child, and is to be reaped then
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
             self.holders[name] = int(children.split()[0])
@@ -112,17 +112,15 @@ class Cluster:
 
     def _note(self):
         known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
-        fresh = self.place / "state.new"
-        fresh.write_text(json.dumps(known))
-        os.replace(fresh, self.place / "state.json")
+        write_whole(self.place / "state.json", json.dumps(known).encode())
 
     @classmethod
     def open(cls, name: str = "default") -> "Cluster":
-        """The one that is up. Raises ClusterError if none is."""
+        """The one that is up. Raises UserError if none is."""
         cluster = cls(name=name)
         cluster.holders = cluster._noted()
         if "switch" not in cluster.holders:
-            raise ClusterError("no cluster is up: python -m tools.cluster up 3")
+            raise UserError("no cluster is up: python -m tools.cluster up 3")
         cluster.size = len(list(cluster.place.glob("hosts.*")))
         return cluster
 
@@ -160,24 +158,23 @@ class Cluster:
         """What its processes put into /tmp elsewhere: names of theirs are unique on a node only."""
         return self.place / f"tmp.{name}"
 
-    def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
-        """Start a command on a node, in its folder. `options` are those of Popen."""
+    def command(self, name: str, words: list[str], env=None) -> dict:
+        """`words` and `env` of a command that runs on a node, in its folder."""
         own = {"HOSTNAME": name, "TMPDIR": str(self.temporary(name))}
         own |= {**self.services["environment"], **(env or {})}
-        return subprocess.Popen(
-            [*self._enter(name), f"--wd={self.folder(name)}", "--", *words],
-            env={**os.environ, **own}, **options,
-        )  # fmt: skip
+        words = [*self._enter(name), f"--wd={self.folder(name)}", "--", *words]
+        return {"words": words, "env": {**os.environ, **own}}
+
+    def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
+        """Start a command on a node. `options` are those of Popen."""
+        command = self.command(name, words, env)
+        return subprocess.Popen(command["words"], env=command["env"], **options)
 
     def output(self, name: str, words: list[str]) -> str:
         """What a command on a node prints, its errors included; "" if that takes a minute."""
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        with self.run(name, words, **pipes) as process:
-            try:
-                return process.communicate(timeout=60)[0]
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return ""
+        with contextlib.suppress(UserError):
+            return processes.run(**self.command(name, words), limit=60).out
+        return ""
 
     @property
     def services(self) -> dict:
@@ -207,13 +204,13 @@ class Cluster:
             ))  # fmt: skip
 
     def until(self, condition, complaint: str, limit: float = 30):
-        """Wait for what a scheduler does. Raises ClusterError after `limit` seconds."""
+        """Wait for what a scheduler does. Raises UserError after `limit` seconds."""
         end = time.monotonic() + limit
         while not condition():
             if time.monotonic() > end:
                 logs = [log.read_text().strip() for log in self.place.glob("*.log")]
                 said = " | ".join(text.rpartition("\n")[2] for text in logs if text)
-                raise ClusterError(f"{complaint} in {limit:.0f} s: {said or 'not a word from it'}")
+                raise UserError(f"{complaint} in {limit:.0f} s: {said or 'not a word from it'}")
             time.sleep(0.05)
 
     def cut(self, name: str):
@@ -237,7 +234,7 @@ class Cluster:
         if name in self.holders:
             self.kill(name)
         if not (self.place / f"hosts.{name}").exists():
-            raise ClusterError(self._none(name))
+            raise UserError(self._none(name))
         for disk in (self.folder(name), self.temporary(name)):
             shutil.rmtree(disk)
         self._add(name)
@@ -247,7 +244,7 @@ class Cluster:
 
     def _known(self, name):
         if name not in self.nodes:
-            raise ClusterError(self._none(name))
+            raise UserError(self._none(name))
         return name
 
     def _none(self, name):
@@ -274,7 +271,7 @@ def _sh(command):
 def _run(words):
     ran = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if ran.returncode:
-        raise ClusterError(f"{ran.stderr.strip() or ran.returncode}: {' '.join(words)}")
+        raise UserError(f"{ran.stderr.strip() or ran.returncode}: {' '.join(words)}")
 
 
 def _born(pid):

@@ -2,7 +2,9 @@
 
 import subprocess
 
-from .cluster import Cluster, ClusterError
+from tools.errors import UserError
+
+from .cluster import Cluster
 
 PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec",
             "qconf": "gridengine-client"}  # fmt: skip
@@ -62,7 +64,7 @@ initial_state default
 
 
 def start(cluster: Cluster) -> None:
-    """Returns when every node takes jobs. Raises ClusterError if one does not."""
+    """Returns when every node takes jobs. Raises UserError if one does not."""
     cluster.needs(PROGRAMS)
     place = cluster.place / "gridengine"
     place.mkdir()
@@ -94,7 +96,7 @@ def start(cluster: Cluster) -> None:
     conf("-Ap", "parallel", PARALLEL)
     said = conf("-Aq", "queue", QUEUE)
     if "added" not in said:
-        raise ClusterError(f"Grid Engine takes no queue: {said.strip()}")
+        raise UserError(f"Grid Engine takes no queue: {said.strip()}")
     # With the mounts, for a node that is replaced has none.
     execd = ["sh", "-c", f"{mounts}exec sge_execd"]
     cluster.serve({}, [(name, execd) for name in cluster.nodes])

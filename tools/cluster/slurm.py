@@ -37,7 +37,7 @@ PartitionName=urgent Nodes=ALL State=UP PriorityTier=2
 
 
 def start(cluster: Cluster) -> None:
-    """Returns when every node is idle. Raises ClusterError if one is not within half a minute."""
+    """Returns when every node is idle. Raises UserError if one is not within half a minute."""
     cluster.needs(PROGRAMS)
     place = cluster.place / "slurm"
     (place / "state").mkdir(parents=True)

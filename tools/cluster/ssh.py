@@ -29,7 +29,7 @@ Host *
 
 
 def start(cluster: Cluster) -> None:
-    """Returns when every node answers. Raises ClusterError if one does not."""
+    """Returns when every node answers. Raises UserError if one does not."""
     cluster.needs(PROGRAMS)
     place = cluster.place / "ssh"
     place.mkdir()
