@@ -1,8 +1,8 @@
 """How the site is built: `make docs`, which is  sphinx-build -W docs docs/_build/html.
 
 `make docs` first deletes what the last build made, whole or half, except docs/_build/runs. So it
-does not matter how that build ended, nor that sphinx-gallery's checksum of a page knows the page
-alone, and not the scripts that its code cells run.
+does not matter how that build ended, nor on which files a page depends: sphinx-gallery's checksum
+leaves out the scripts that code cells run, and our directives note nothing.
 """
 
 import os
@@ -33,8 +33,6 @@ extensions = [
     "docs._ext.table",
     "docs._ext.plain",
 ]
-if (ROOT / "workshop").is_dir():
-    extensions.append("docs._ext.exercises")
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
 nitpicky = True

@@ -1,17 +1,13 @@
 """A small site built by the real sphinx with the project's own directives, from a copy of both."""
 
-import itertools
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.processes import ROOT
-from tools import series
-
-LIMIT = 300  # seconds for one build; a bound on hangs, not a measure of speed
+from tools import processes, series
+from tools.processes import environment
 
 CONF = """\
 import os, sys
@@ -25,10 +21,6 @@ extensions = ["docs._ext.lesson_diff", "docs._ext.run"]
 exclude_patterns = ["_build"]
 html_theme = "basic"
 not_run_ceiling = 1
-
-
-def setup(app):
-    app.connect("env-before-read-docs", lambda app, env, names: print("READ", *sorted(names)))
 """
 INDEX = """\
 Index
@@ -77,37 +69,23 @@ class Site:
     def add(self, file, text):
         self.write(file, self.read(file) + text)
 
-    def copy(self, root):
-        """The same site somewhere else."""
-        shutil.copytree(self.root, root)
-        other = object.__new__(Site)
-        other.__dict__.update(self.__dict__, root=root, docs=root / "docs")
-        return other
-
     def python(self, *words):
         """Exit status and output of a Python command in the folder of the site."""
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        environment.pop("PYTHONPATH", None)
-        ran = subprocess.run(
-            [sys.executable, *words], cwd=self.root, env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
-        )  # fmt: skip
-        return ran.returncode, re.sub(r"\x1b\[[\d;]*m", "", ran.stdout)
+        env = environment(PYTHONDONTWRITEBYTECODE="1")
+        env.pop("PYTHONPATH", None)
+        ran = processes.run([sys.executable, *words], cwd=self.root, env=env)
+        return ran.status, re.sub(r"\x1b\[[\d;]*m", "", ran.out)
 
     def make_docs(self):
         """Exit status and output of `make docs`, without its set-up."""
         words = ["make", "docs", "bootstrap=true", f"PY={sys.executable}"]
         shutil.copy(ROOT / "Makefile", self.root)
-        ran = subprocess.run(
-            words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
-        )  # fmt: skip
-        return ran.returncode, ran.stdout
+        ran = processes.run(words, cwd=self.root)
+        return ran.status, ran.out
 
-    def build(self, builder="dummy", *options, out=None):
-        """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<out>."""
-        target = f"docs/_build/{out or builder}"
-        return self.python("-m", "sphinx", "-W", "-b", builder, *options, "docs", target)
+    def build(self, builder="dummy"):
+        """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<builder>."""
+        return self.python("-m", "sphinx", "-W", "-b", builder, "docs", f"docs/_build/{builder}")
 
     def built(self, file):
         return self.read(f"docs/_build/{file}")
@@ -117,16 +95,6 @@ class Site:
         text = (self.root / self.lesson.file).read_text(encoding="utf-8")
         lines = [line.text for line in edit.lines if line.sign == "+" and len(line.text) > 20]
         return next(line for line in lines if text.count(line) == 1)
-
-    def line_beside(self, edit):
-        """An unchanged line that stands next to one of an edit, and is in both scripts once."""
-        sources = (self.lesson.source.text, edit.lesson.parent.source.text)
-        for one, other in itertools.pairwise(edit.rows):
-            text = (other if one.changed else one).text
-            once = len(text) > 20 and all(source.count(text) == 1 for source in sources)
-            if once and one.changed != other.changed:
-                return text
-        raise AssertionError(f"no such line beside {edit.name}")
 
 
 def page_of(lesson):
@@ -150,9 +118,9 @@ def run_of(*lines, expect=".", **options):
     return f"\n.. run::\n{head}\n" + "".join(f"   {line}\n" for line in lines)
 
 
-def fails(site, *messages, options=()):
+def fails(site, *messages):
     """Build a site that is wrong; returns what sphinx said."""
-    status, output = site.build("dummy", *options)
+    status, output = site.build()
     assert status == 1, output
     for message in messages:
         assert message in output, f"nobody says {message!r}:\n{output}"

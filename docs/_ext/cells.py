@@ -21,4 +21,3 @@ def check_and_fold(app, doctree):
 
 def setup(app):
     app.connect("doctree-read", check_and_fold)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -27,6 +27,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from tools import series
+from tools.errors import UserError
 from tools.pages.lessons import load
 from tools.pages.shell import ROOT
 
@@ -57,9 +58,8 @@ class LessonDiff(SphinxDirective):
         try:
             lesson = lessons()[self.arguments[0]]
             edit = lesson.edit(name)
-        except series.SeriesError as error:
+        except UserError as error:
             raise self.error(str(error)) from None
-        note_files(self.env, lesson)
         self.env.lesson_diffs.setdefault(self.env.docname, []).append((lesson.name, name))
         what, place = f"{lesson.name} {name}", self.get_location()
         if not self.content:
@@ -85,19 +85,11 @@ class LessonScript(SphinxDirective):
     def run(self):
         try:
             lesson = lessons()[self.arguments[0]]
-        except series.SeriesError as error:
+        except UserError as error:
             raise self.error(str(error)) from None
-        note_files(self.env, lesson)
         node = lesson_code("", html=script_html(lesson))
         node += nodes.literal_block(lesson.source.text, lesson.source.text, language="python")
         return [node]
-
-
-def note_files(env, lesson):
-    for one in (lesson, lesson.parent):
-        if one:
-            env.note_dependency(str(one.root / one.file))
-    env.note_dependency(str(lesson.root / "lessons.toml"))
 
 
 def diff_html(edit):
@@ -241,11 +233,6 @@ def purge(app, env, docname):
     env.lesson_diffs.pop(docname, None)
 
 
-def merge(app, env, docnames, other):
-    env.lesson_diffs.update({name: other.lesson_diffs[name] for name in docnames
-                             if name in other.lesson_diffs})  # fmt: skip
-
-
 def visit_html(self, node):
     ids = "".join(f'<span id="{name}"></span>' for name in node["ids"])
     self.body.append(ids + node["html"])
@@ -263,8 +250,6 @@ def setup(app):
     app.add_directive("lesson-script", LessonScript)
     app.connect("builder-inited", start)
     app.connect("env-purge-doc", purge)
-    app.connect("env-merge-info", merge)
     app.connect("doctree-read", check_titles)
     app.connect("doctree-read", link_lines)
     app.connect("env-check-consistency", check_complete)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

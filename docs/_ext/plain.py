@@ -22,4 +22,3 @@ def write_index(app, exception):
 
 def setup(app):
     app.connect("build-finished", write_index)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -39,6 +39,7 @@ from pygments.lexers import BashSessionLexer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from tools.errors import UserError
 from tools.pages import shell
 from tools.pages.directives import commands, find, prose
 from tools.series import own
@@ -83,14 +84,13 @@ class Run(SphinxDirective):
         lines = commands("\n".join(self.content), lessons())
         if not lines or "expect" not in self.options:
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
-        note_dependencies(self.env, lines)
         self.env.commands.setdefault(self.env.docname, []).extend(lines)
         limit = self.options.get("timeout", LIMIT)
         try:
             ran = shell.run(
                 lines, limit, cache_folder(), lambda ran: not wrong(lines, ran, self.options)
             )
-        except shell.ShellError as error:
+        except UserError as error:
             raise self.error(str(error)) from None
         if problem := wrong(lines, ran, self.options):
             raise self.error(problem)
@@ -125,17 +125,9 @@ class NotRun(SphinxDirective):
         text = "\n".join(f"$ {folded(line)}" for line in lines)
         block = nodes.literal_block(text, text, language="console", classes=["run"])
         block["ran"] = True
-        note_dependencies(self.env, lines)
         self.env.not_run.setdefault(self.env.docname, []).append("\n".join(lines))
         note = nodes.paragraph("", f"not run here: {self.arguments[0]}", classes=["run-note"])
         return [nodes.container("", block, note, classes=["run-block", "not-run"])]
-
-
-def note_dependencies(env, lines):
-    """Also on the manifests, where `{multigpu}` and the like come from."""
-    manifests = {lesson.root / "lessons.toml" for lesson in lessons()}
-    for file in [*shell.dependencies(lines), *manifests]:
-        env.note_dependency(str(file))
 
 
 def folded(line, width=78):
@@ -228,7 +220,7 @@ def run_ahead(app):
                 logger.info("to be run once more: %s\n%s", "; ".join(lines), problem)
             return not problem
 
-        with contextlib.suppress(shell.ShellError, KeyError, ValueError, re.error, SyntaxError):
+        with contextlib.suppress(UserError, KeyError, ValueError, re.error, SyntaxError):
             limit = float(options.get("timeout", LIMIT))
             shell.run(list(lines), limit, cache_folder(), right)
 
@@ -262,12 +254,6 @@ def purge(app, env, docname):
         kept.pop(docname, None)
 
 
-def merge(app, env, docnames, other):
-    for name in ("commands", "not_run", "inline"):
-        theirs = getattr(other, name)
-        getattr(env, name).update({key: theirs[key] for key in docnames if key in theirs})
-
-
 class Session(BashSessionLexer):
     """Only "$ " is a prompt: a line of output may well begin with #, or with a > of its own."""
 
@@ -283,7 +269,5 @@ def setup(app):
     app.connect("builder-inited", start)
     app.connect("builder-inited", run_ahead, priority=100)  # sphinx-gallery comes at 500
     app.connect("env-purge-doc", purge)
-    app.connect("env-merge-info", merge)
     app.connect("doctree-read", check_blocks)
     app.connect("env-check-consistency", check_all)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

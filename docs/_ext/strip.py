@@ -16,14 +16,6 @@ def add_strip(app, pagename, templatename, context, doctree):
         ]
 
 
-def rewrite(app, env):
-    """All pages, where the strip has changed: sphinx would write only the page with a new title."""
-    toctree = next(env.get_doctree("index").findall(addnodes.toctree))
-    now = [(name, env.titles[name].astext()) for name in toctree["includefiles"]]
-    before, env.strip = getattr(env, "strip", None), now
-    return [] if now == before else sorted(env.found_docs)
-
-
 def headings_have_levels(app, pagename, templatename, context, doctree):
     """Sphinx writes the caption of a toctree with role="heading", and no aria-level."""
     for name in ("body", "furo_navigation_tree"):
@@ -32,7 +24,5 @@ def headings_have_levels(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    app.connect("env-updated", rewrite)
     app.connect("html-page-context", headings_have_levels, priority=900)  # after furo's
     app.connect("html-page-context", add_strip)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
 """The lessons as a table, each with its page, its size and its command.
 
-    .. lessons-table::
+.. lessons-table::
 """
 
 from sphinx.util.docutils import SphinxDirective
@@ -10,13 +10,11 @@ from .lesson_diff import lessons
 
 class LessonsTable(SphinxDirective):
     def run(self):
-        self.env.note_dependency(str(lessons().root / "lessons.toml"))
         rows = [".. list-table::", "   :header-rows: 1", "", "   * - script", "     - what it adds",
                 "     - changed lines", "     - page"]  # fmt: skip
         for lesson in lessons():
             if lesson.root != lessons().root:
                 continue  # the theory page has a chain of its own
-            self.env.note_dependency(str(lesson.root / lesson.file))
             added, removed = lesson.count()
             size = f"+{added} −{removed}" if lesson.parent else "the start"
             rows += [f"   * - ``{lesson.file}``", f"     - {lesson.title}", f"     - {size}",
@@ -26,4 +24,3 @@ class LessonsTable(SphinxDirective):
 
 def setup(app):
     app.add_directive("lessons-table", LessonsTable)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

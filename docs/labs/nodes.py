@@ -3,9 +3,9 @@
     python docs/labs/nodes.py multinode.py 20 10
     python docs/labs/nodes.py --lose node1 multinode.py 40 10
 
---nproc_per_node and --max-restarts are torchrun's, 2 and 3 by default.
+--nproc_per_node is torchrun's, 2 by default.
 --patience 10 ends everything, with status 124, when nothing more is printed.
---lose node1 kills it in the middle, agent and workers, and its disk goes with it;
+--lose node1 kills it after epoch 15, agent and workers, and its disk goes with it;
 then an empty machine takes its place, with the same command. --lose node0 kills
 the one that --rdzv-endpoint names, and waits for what the other does. Every line is
 marked with the seconds since the start and the node it comes from. Linux only:
@@ -39,8 +39,6 @@ parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("--lose", choices=["node0", "node1"])
 parser.add_argument("--patience", type=float, help="seconds without a line")
 parser.add_argument("--nproc_per_node", type=int, default=2)
-parser.add_argument("--max-restarts", type=int, default=3)
-parser.add_argument("--after", type=int, default=15, help="epochs")
 parser.add_argument("script")
 parser.add_argument("args", nargs=argparse.REMAINDER)
 options = parser.parse_args()
@@ -52,8 +50,7 @@ start = time.monotonic()
 port = free_port()
 COMMAND = [
     "torchrun", "--nnodes=2",
-    f"--nproc_per_node={options.nproc_per_node}",
-    f"--max-restarts={options.max_restarts}",
+    f"--nproc_per_node={options.nproc_per_node}", "--max-restarts=3",
     "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
     "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4",
     str(Path(options.script).resolve()), *options.args,
@@ -90,7 +87,7 @@ class Node:
                 say(self.name, line.rstrip())
             else:
                 self.unsaid.append(line)
-            if line.startswith(f"Epoch {options.after:2} | loss"):
+            if line.startswith("Epoch 15 | loss"):
                 reached.set()
 
     def kill(self):
@@ -125,7 +122,7 @@ try:
     nodes["node1"] = Node("node1")
     if options.lose:
         if not reached.wait(100):
-            sys.exit(f"epoch {options.after} was not reached in 100 s")
+            sys.exit("epoch 15 was not reached in 100 s")
         lost = nodes.pop(options.lose)
         lost.kill()
         shutil.rmtree(lost.name)

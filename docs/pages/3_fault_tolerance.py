@@ -119,18 +119,19 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    unchanged. (The docstring begins with ``r`` because it now has backslashes.)
 
 # %% [markdown]
-# These are the variables of each process. The script prints them and ends:
+# ``hello.py`` prints these variables in each process. Then the processes add up their ranks, which
+# shows that they reach each other:
 #
 # .. run::
 #    :expect: rank 1: .*LOCAL_RANK=1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
 #
 # ``LOCAL_RANK`` chooses the GPU. On one machine it equals ``RANK``; on several it does not, as
 # :doc:`4_multinode` shows. (``GROUP_RANK`` is the number of the node; the scripts do not use it.
 # ``MASTER_ADDR`` and ``MASTER_PORT`` differ from run to run and are left out.)
 #
-# Without ``torchrun`` these variables are missing, and the script prints how to start it:
+# Without ``torchrun`` these variables are missing, and our script prints how to start it:
 #
 # .. run::
 #    :expect: no RANK in the environment

@@ -37,7 +37,7 @@ Multi-node
 # .. run::
 #    :expect: node1 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
 #
-#    python docs/labs/nodes.py docs/labs/hello.py | sort -k 5
+#    python docs/labs/nodes.py launch/hello.py | sort -k 5
 #
 # Four processes, :term:`rank` 0 to 3. The :term:`local rank` counts anew on every node: it says
 # which GPU a process takes. Which node comes first is decided at the rendezvous and may differ from
@@ -204,7 +204,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # .. run::
 #    :expect: node1: rank 0: .*WORLD_SIZE=2
 #
-#    for node in node0 node1; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/hello.py | sort | sed "s/^/$node: /"; done
+#    for node in node0 node1; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A file that cannot be read.** If a node's own checkpoint is damaged the script refuses to start,
 # in the words of :doc:`3_fault_tolerance`, even if others have a good one: a disk that returns half

@@ -10,7 +10,9 @@ minGPT
 # trainer what would go wrong without it.
 #
 # **You need** the script of :doc:`4_multinode`. What is new is in the folder ``mingpt``: the trainer is that
-# script with nine edits. Started like this it learns the source text of Python's standard library, character
+# script with ten edits, and after each of them there is a script that trains a GPT and resumes. The second of
+# these stages, ``mingpt@2``, is run below. (A few lines are in some stages only. The diffs on this page leave them
+# out, ``tools.series diff`` shows them.) Started like this it learns the source text of Python's standard library, character
 # by character, so there is nothing to download; here for a few of its two thousand steps. Then a second
 # command writes what it has learnt:
 #
@@ -51,7 +53,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: ea2c956062a4
+#    :confirmed: efec90ebfd8f
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` go in and
 #    a loss come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -69,25 +71,64 @@ axes.legend()
 # Counting in steps
 # -----------------
 #
+# ``mingpt@1`` trains, but in epochs: it prints its first loss after a pass over the whole text, and saves no
+# earlier. ``--total_steps 2`` means two passes.
+#
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
-#    :confirmed: 0c24589ba6e9
+#    :confirmed: 8549f1a6eaa9
 #
-#    A pass over a text of any size takes hours; nobody wants to lose that much, or to evaluate that
-#    seldom. So everything is counted in steps of the optimizer, and the epoch is gone.
+#    A pass over a text of any size takes hours: too long to wait for a loss, and too much to lose. So the
+#    trainer counts steps of the optimizer, and what ``_run_epoch`` was to an epoch, ``_run_step`` is to a step.
 #
-#    With it goes ``DistributedSampler``, whose order depends on the number of processes. What a step learns
-#    from is now a function of two integers, seed and step: a generator seeded with both draws the whole
-#    *global* batch, and each rank takes its share of it. Three things follow. The position in the data is one
-#    integer, so a checkpoint need not say more. Nothing has to be skipped when training goes on in the middle.
-#    And the number of processes may change between one run and the next.
+#    ``DistributedSampler`` goes too, because its order depends on the number of processes. ``StepLoader`` makes
+#    a step's data a function of two integers, the seed and the step. A generator seeded with both draws the
+#    *global* batch, and each rank takes its share. Three things follow. A checkpoint needs one integer to say
+#    where in the data training is. Resuming in the middle skips nothing. And the number of processes may change
+#    between two runs. ``StepLoader`` also puts the batches on the device. A plain ``.to`` would wait until the GPU
+#    has done all its work so far; from pinned memory the GPU fetches a batch by itself.
 #
-# The batch size, too, is that of the step: ``--batch_size 12`` means twelve sequences, shared by however many
-# processes there are. One process, two, or two that take their shares one sequence at a time, learn the same,
-# but for rounding: they add in another order. At a learning rate of 10\ :sup:`-3` validation at 1, 2 and 4
+# .. run::
+#    :expect: Step  4 \| loss 3
+#
+#    python -m tools.series run mingpt@2 --model gpt-nano --total_steps 4
+#
+# The batch size is also that of the step: ``--batch_size 12`` means twelve sequences, shared by all
+# processes. One process, two, or two that take their shares one sequence at a time learn the same up to
+# rounding, since they add in another order. At a learning rate of 10\ :sup:`-3`, validation at 1, 2 and 4
 # processes agrees to 5 · 10\ :sup:`-6` for a thousand steps. At the preset's, 8 · 10\ :sup:`-3`, training is chaotic:
 # even in 64 bits two curves are 3 · 10\ :sup:`-14` apart at step 100 and 10\ :sup:`-3` at step 300. To find a
 # mistake, compare the first steps of two runs, or take a low rate.
+
+# %% [markdown]
+# Reporting every so often
+# ------------------------
+#
+# .. lesson-diff:: mingpt
+#    :edit: report-every-so-often
+#    :confirmed: 1f60cf47cc67
+#
+#    ``mingpt@2`` prints a line per step. Each line costs an all-reduce, and reading the loss makes the CPU wait
+#    for the GPU. Every ``--log_every`` steps is enough. ``mingpt/metrics.py`` writes the line, and the same
+#    figures into a file beside the checkpoint: the loss of this step over all ranks, tokens per second since
+#    the last line, and the share of the time that was not spent waiting for data.
+
+# %% [markdown]
+# Saving everything, while training continues
+# -------------------------------------------
+#
+# .. lesson-diff:: mingpt
+#    :edit: save-everything-meanwhile
+#    :confirmed: 79872ee85bcb
+#
+#    ``mingpt@3`` resumes, but with other dropout than the run would have had. Each rank draws dropout from its
+#    own random state. So rank 0 collects the states of all ranks into the checkpoint, and each rank gets its own
+#    back. The checkpoint also says which model and which text it belongs to, and another one is refused.
+#
+#    A checkpoint of GPT-2 has 1.5 GB. Training waits only until it has been copied to host memory; a
+#    thread writes it while the next steps run. So a kill may come before the newest checkpoint is on the disk. It
+#    then costs more than ``--save_every`` steps: those, and the ones made since the write began. It never costs
+#    more than twice as many, because a save waits until the one before it is on the disk.
 
 # %% [markdown]
 # Mixed precision
@@ -95,7 +136,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
-#    :confirmed: f59ee7d5242e
+#    :confirmed: 2d4de61abf48
 #
 #    Matrix products in 16 bits take half of the memory traffic, and on a GPU run on units that are many times
 #    as fast. ``autocast`` chooses for each operation: products in 16 bits, sums and softmax in 32. Weights,
@@ -116,15 +157,34 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: accumulate-gradients
-#    :confirmed: 1f7176940de0
+#    :confirmed: fee18527d7da
 #
-#    If a rank's share of the batch does not fit into memory it is taken in parts, whose gradients add up in place.
-#    How many follows from batch, processes and ``--micro_batch_size``, the most that fits: nothing to tune.
+#    If a rank's share of the batch does not fit into memory, the rank takes it in parts, whose gradients add up
+#    in place. Their number follows from the batch, the processes and ``--micro_batch_size``, the most that fits.
+#    Before this edit each part was a step of the optimizer, so ``--micro_batch_size`` changed the result.
 #
 #    Left alone, DDP would all-reduce after each part and send several times as much for the same
 #    result. ``no_sync`` keeps it from that in all parts but the last. The context must enclose the
 #    forward pass: DDP prepares the reduction there. With only ``backward`` inside everything is
 #    right, and nothing is saved; a mistake that no loss curve shows.
+
+# %% [markdown]
+# Validating exactly
+# ------------------
+#
+# .. lesson-diff:: mingpt
+#    :edit: validate-exactly
+#    :confirmed: ca00852cd238
+#
+#    Five mistakes are common here, and each changes the number that models are chosen by.
+#
+#    The *text* is split in two, not its windows: windows overlap, and one that shares all but one
+#    character with a window of the training text measures memory. Dropout is off (``eval``). Nothing is
+#    drawn at random, so that two validations of the same weights agree. Every token counts once: the
+#    last windows are filled up with targets that ``cross_entropy`` ignores, and it is the tokens that
+#    are summed, over all ranks. And every rank takes part, because the others wait in ``all_reduce``.
+#
+#    ``--val_tokens`` says on how many tokens; 0 means all.
 
 # %% [markdown]
 # Clipping, warm-up and cosine
@@ -144,63 +204,25 @@ axes.legend()
 #    because AdamW's estimates are poor at first, and ends small, because the last improvements are.
 
 # %% [markdown]
-# Validating exactly
-# ------------------
-#
-# .. lesson-diff:: mingpt
-#    :edit: validate-exactly
-#    :confirmed: 623c51f37fd3
-#
-#    This is what became of ``_run_epoch``: the one thing that still is done by whole passes. Five
-#    mistakes are common here, and each changes the number that models are chosen by.
-#
-#    The *text* is split in two, not its windows: windows overlap, and one that shares all but one
-#    character with a window of the training text measures memory. Dropout is off (``eval``). Nothing is
-#    drawn at random, so that two validations of the same weights agree. Every token counts once: the
-#    last windows are filled up with targets that ``cross_entropy`` ignores, and it is the tokens that
-#    are summed, over all ranks. And every rank takes part, because the others wait in ``all_reduce``.
-#
-#    In exchange ``--val_tokens`` says on how many tokens; 0 means all. Once told to stop, the run skips
-#    validation.
-
-# %% [markdown]
-# Saving everything, while training goes on
-# -----------------------------------------
-#
-# .. lesson-diff:: mingpt
-#    :edit: save-everything-meanwhile
-#    :confirmed: 8b23a811ff46
-#
-#    To go on as if nothing had happened takes more than weights. Dropout draws from a random state
-#    that every rank has for itself, so the states of all are collected, and each gets its own back.
-#    That has a trap: a ``DataLoader`` draws a seed from the same state whenever its iterator is made,
-#    that is, once more often in a run that was interrupted. With a generator of its own it does not.
-#
-#    A checkpoint of GPT-2 has 1.5 GB. Training waits only until it has been copied to host memory; a
-#    thread writes it while the next steps run. But then a kill may hit when the newest checkpoint is not
-#    on the disk yet. ``--save_every`` promises that no more steps than that are lost: two
-#    checkpoints are written in each such span, and one is finished before the next is begun.
-
-# %% [markdown]
 # Stopping when asked to
 # ----------------------
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: 29ca18fd9630
+#    :confirmed: b16f6331c5f0
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
-#    must not save: it interrupts Python anywhere, perhaps in the middle of a collective. It sets a
-#    flag. And a rank must not act on its own flag, or it leaves while the others wait for it: the
-#    flags are summed, and all see the same sum after the same step. The sum travels over a process
-#    group of its own, on the CPU and beside the step, so that no GPU is stopped to look at it.
+#    must not save, because it interrupts Python anywhere, perhaps in the middle of a collective. It sets a
+#    flag. And a rank must not act on its own flag, or it leaves while the others wait for it. So the ranks sum
+#    their flags, and all see the same sum after the same step. The sum travels over its own process
+#    group, on the CPU and beside the step, so no GPU has to stop for it.
 #
-#    The handler holds that flag and not ``self``: it outlives the trainer, and with it would keep DDP and the
-#    process group beyond ``destroy_process_group``. Then it is the end of Python that ends the group's threads;
-#    now and then one is not done, and the process aborts: ``terminate called``.
+#    The handler outlives the trainer, and is a closure over the flag alone. If it kept a reference to ``self``,
+#    DDP and its process group would outlive ``destroy_process_group``, and threads of the group might abort the
+#    interpreter as it shuts down (``terminate called``).
 #
-#    All ranks save, without another validation, which might take too long. (One that has begun is
-#    ended first: have it take seconds, by ``--val_tokens``.) They wait for the disk, wait for each
+#    All ranks save, without another validation, which might take too long. (One that has begun runs to its
+#    end: ``--val_tokens`` bounds it.) They wait for the disk, wait for each
 #    other, and exit with a status that is not 0, so that the scheduler starts the job
 #    again: 143 by default, which is what a shell reports for a process that SIGTERM ended. ``os._exit``
 #    ends the process at once, without shutting the interpreter down; so the group's threads can do no harm.
@@ -225,7 +247,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: waste-nothing
-#    :confirmed: 91df97086595
+#    :confirmed: 4e422b94a370
 #
 #    DDP sends gradients in buckets, the first of 1 MB so that sending begins early, unless it is told how large
 #    they are. All of this model's go into one of 25 MB: with two processes a second message costs 1 to 5 % of a
@@ -238,29 +260,28 @@ axes.legend()
 #    if it is left out. It is called on the DDP model, not on the one inside: so the compiler cuts the graph where the
 #    buckets end, and sending still overlaps with ``backward``. And it is the method ``compile``, which changes no
 #    name: after ``torch.compile(model)`` every key of a checkpoint would begin with ``_orig_mod.``.
-#
-#    A plain ``.to`` waits until the GPU has done all that it was given before, and then it has nothing to do until
-#    Python has caught up. From pinned memory, where ``data.to_device`` puts it, a GPU fetches the batch by itself.
 
 # %% [markdown]
 # What it buys
 # ------------
 #
-# By ``tools/bench/ladder.py``, not by this page. Speeds and factors are medians, each by itself; a tenth is noise:
+# ``tools/bench/ladder.py`` measured this, not this page. A row's factor is its speed over the first row's, in the
+# same seconds; a tenth is noise:
 #
 # .. run::
 #    :expect: products by MKL
 #
 #    cat tools/bench/results/ladder.txt
 #
-# A small model on a CPU gains most by what no line of the trainer shows. PyTorch has MKL compute products in
-# fp32, and MKL uses AVX-512 on Intel's processors only: on others, as above, ``mingpt/linear.py`` asks oneDNN,
-# which PyTorch has as well (compiled, it is MKL again). What a step frees, malloc gives back to the system, to
-# fetch it page by page for the next: ``mingpt/memory.py`` has it keep that. (By turns, step by step, this saves
-# 6 to 12 %, a fused AdamW 5 to 8 %.) A second process costs an all-reduce of 3 MB a step: the more sequences it
-# has, the less that weighs. On a GPU the ladder is another, and has not been run on one yet. MFU, in the log,
-# is the share of the matrix products that this device could have done: six operations for each weight and
-# token, and those of attention, over the fastest product measured at the start.
+# A small model on a CPU gains most by ``mingpt/cpu.py``, on which no line of the trainer or the model depends:
+# delete it, and only the speed changes. PyTorch computes products in fp32 with MKL, which uses AVX-512 on Intel's
+# processors only. PyTorch also has oneDNN, so rank 0 measures both at the start of a run, and the checkpoint keeps
+# the choice, because their results differ in the last bits. And malloc returns memory to the system after each
+# step and must fault it back in; ``cpu.py`` has it keep that memory (this saves 6 to 12 % of a step).
+#
+# A second process costs an all-reduce of 3 MB a step: the more sequences it has, the less that matters. The ladder
+# of a GPU is another, and has not been measured yet. On GPUs whose theoretical peak is in ``mingpt/flops.py``, the
+# log also gives the MFU: six operations per weight and token, and those of attention, over that peak.
 
 # %% [markdown]
 # When DDP is not enough
@@ -284,8 +305,7 @@ axes.legend()
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes, 2: the
 # nearest is 12`` is said before the processes meet. So is what else can be known then: an option that does not exist,
 # a file that is not there, a text shorter than a block, a checkpoint or weights that do not fit. What takes the
-# whole text, or a look at a URL, is said after that. (A URL out of reach may have been read before: then those tokens
-# are taken.) torchrun's processes say it once on each node; under ``mpirun`` or ``srun`` (:doc:`launchers`) rank 0 does.
+# whole text, or a look at a URL, is reported after that. torchrun's processes print the line once on each node; under ``mpirun`` or ``srun`` (:doc:`launchers`) rank 0 does.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
 # the model, by the vocabulary, or by the text.

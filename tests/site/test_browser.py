@@ -26,6 +26,17 @@ ONE_OF_EACH_KIND = """() => {
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
+HEAVIEST = 1_500_000  # bytes of a page with all that it loads
+WEIGHT = """["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
+    .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
+
+
+def check_weight(page):
+    weight = page.evaluate(WEIGHT)
+    limit = f"more than {HEAVIEST:,}: move something to a page of its own"
+    assert weight <= HEAVIEST, f"{page.url}: {weight:,} bytes with all that it loads, {limit}"
+
+
 def check_width(page):
     width, room = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
     assert width <= room, f"{page.url} is {width} px wide in a window of {room}"
@@ -46,9 +57,10 @@ def check_accessible(page, **options):
 def test_a_page(window, name):
     page = window(name)
     page.wait_for_load_state("networkidle")
+    check_weight(page)
     check_width(page)
     page.evaluate(ONE_OF_EACH_KIND)
-    check_accessible(page)
+    check_accessible(page, rules={"duplicate-id": {"enabled": True}})
     light = page.evaluate(BACKGROUND)
     page.emulate_media(color_scheme="dark")
     page.evaluate("Promise.all(document.getAnimations().map(one => one.finished))")

@@ -93,7 +93,7 @@ def test_after_a_kill_and_once_more_amid_junk(tree):
         found.append(files(tree))
     assert found[0] == found[1]
     assert not [name for name in found[0] if name.name in ("tried.py", "notes.rst", "series.css~")]
-    for command in ("tools.series lint", "tools.pages check", "pytest -q --collect-only -m site"):
+    for command in ("tools.series lint", "pytest -q --collect-only -m site"):
         words = [sys.executable, "-m", *command.split()]
         ran = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=600)
         assert ran.returncode == 0, ran.stdout + ran.stderr

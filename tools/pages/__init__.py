@@ -5,5 +5,4 @@
     lessons.py     the lessons that pages show
     notebook.py    a page as a notebook that runs wherever it lies
     confirm.py     which text of an edit its prose was written for
-    site.py        the finished site checked: links, anchors, weight, nothing from another host
 """

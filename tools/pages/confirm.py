@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tools import series
+from tools.errors import UserError
 
 from .lessons import load
 from .shell import ROOT
@@ -18,7 +19,7 @@ DIFF = re.compile(
 def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = PAGES) -> list[str]:
     """Confirm the prose of one edit, of a lesson's, or of all; returns what has changed.
 
-    Raises SeriesError for names that do not exist, or that no page shows.
+    Raises UserError for names that do not exist, or that no page shows.
     """
     lessons, seen, changed = load(), False, []
     if lesson:
@@ -41,5 +42,5 @@ def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = P
         if (text := DIFF.sub(confirmed, old)) != old:
             page.write_text(text, encoding="utf-8")
     if not seen:
-        raise series.SeriesError(f"no page in {folder} shows {lesson or 'anything'} {edit or ''}")
+        raise UserError(f"no page in {folder} shows {lesson or 'anything'} {edit or ''}")
     return changed

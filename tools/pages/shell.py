@@ -10,7 +10,6 @@ under a hash of the lines and of every file they depend on.
 """
 
 import ast
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -23,30 +22,22 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import psutil
-
+from tools import processes
+from tools.files import write_whole
 from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs/*", "docs/theory/*", "docs/symptoms/*",
-          "mingpt/*", "launch/*", "tools/series/*", "tools/bench/results/*",
+          "mingpt/*", "launch/*", "tools/*.py", "tools/series/*", "tools/bench/results/*",
           "workshop/**/*"]  # fmt: skip
-OURS = re.compile(
-    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|NPROC"
-    r"|OMP_NUM_THREADS|MPLBACKEND|PAGES_RUNS|PYTHON.*"
-)
+BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
-
-
-class ShellError(Exception):
-    """A line that did not end as expected, with all that it printed."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,7 @@ def succeeded(ran: list[Ran]) -> bool:
 def run(
     lines: list[str], timeout: float = 60, cache: Path | None = None, keep=succeeded
 ) -> list[Ran]:
-    """Run the lines by bash until one fails. Raises ShellError after `timeout` seconds a line.
+    """Run the lines by bash until one fails. Raises UserError after `timeout` seconds a line.
 
     What `keep` says no to is not cached: what went wrong by chance is tried again.
     """
@@ -83,9 +74,7 @@ def run(
                 break
     if kept and keep(ran):
         cache.mkdir(parents=True, exist_ok=True)
-        fresh = cache / f".{kept.name}.{uuid.uuid4().hex}"
-        fresh.write_text(json.dumps([asdict(one) for one in ran], indent=1))
-        os.replace(fresh, kept)
+        write_whole(kept, json.dumps([asdict(one) for one in ran], indent=1).encode())
     return ran
 
 
@@ -159,71 +148,36 @@ def _watched_folder():
     the folder and kills what still runs: SIGKILL leaves this process no time for that."""
     folder = tempfile.mkdtemp(prefix="pages-")
     end, _ = os.pipe()  # the other end stays open for as long as this process lives
-    command = [sys.executable, "-m", __spec__.name, folder]
+    command = [sys.executable, "-m", __spec__.name, processes.OURS, folder]
+    # Without a mark: who kills this process by its mark leaves the watcher alone.
+    env = {name: value for name, value in os.environ.items() if name != processes.MARK}
     top = Path(__file__).parents[2]
-    null = subprocess.DEVNULL
-    subprocess.Popen(command, cwd=top, stdin=end, stdout=null, stderr=null, start_new_session=True)
+    pipes = {"stdin": end, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.Popen(command, cwd=top, env=env, **pipes, start_new_session=True)
     os.close(end)
     return folder
 
 
 def _run(line, folder, timeout):
-    with tempfile.TemporaryDirectory(dir=_folder()) as mark:
+    with tempfile.TemporaryDirectory(dir=_folder()) as temporary:
         start = time.monotonic()
-        process = subprocess.Popen(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=folder,
-            env=_environment(mark) | {"PAGES_RUN": mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            _kill(mark)
-            output, _ = process.communicate(timeout=60)
-            raise ShellError(f"still running after {timeout:.0f} s: {line}\n{output}") from None
-        finally:
-            _kill(mark)
+        words = ["bash", "-o", "pipefail", "-c", line]
+        with processes.Process(words, cwd=folder, env=_environment(temporary)) as process:
+            process.title = line
+            status = process.wait(timeout)
         seconds = time.monotonic() - start
-    output = _without_places(output.replace(mark, "/tmp"), folder)
-    return Ran(line, output, process.returncode, round(seconds, 1))
+    output = _without_places(process.out.replace(temporary, "/tmp"), folder)
+    return Ran(line, output, status, round(seconds, 1))
 
 
 def _environment(temporary):
     """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
-    inherited = {name: value for name, value in os.environ.items() if not OURS.fullmatch(name)}
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     quick = str(Path(__file__).resolve().parents[1] / "quick")
-    ours = {"PATH": path, "PYTHONPATH": quick, "TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
+    ours = {"TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
     ours["OMP_WAIT_POLICY"] = "passive"  # threads without work leave the cores to other commands
-    return inherited | ours
-
-
-def _kill(mark):
-    """SIGKILL for all that has the mark, whatever session it has moved to."""
-    quiet = 0
-    for _ in range(10):  # again, for what they started while we looked
-        found = [process for process in psutil.process_iter() if _is_marked(process, mark)]
-        quiet = 0 if found else quiet + 1
-        if quiet == 2:  # once is not enough: amid its exec, a process has no environment
-            break
-        time.sleep(0.02 * quiet)
-        for process in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(found, timeout=5)
-
-
-def _is_marked(process, mark):
-    try:
-        return f"{process.environ().get('PAGES_RUN')}/".startswith(f"{mark}/")
-    except psutil.Error:  # ended meanwhile, or not ours to look at
-        return False
+    inherited = processes.environment(**ours)
+    kept = {name: value for name, value in inherited.items() if not BUILDS.fullmatch(name)}
+    return kept | {"PYTHONPATH": quick}
 
 
 def _without_places(output, folder):
@@ -237,5 +191,5 @@ def _without_places(output, folder):
 
 if __name__ == "__main__":  # see _watched_folder
     sys.stdin.read()
-    _kill(sys.argv[1])
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    processes.kill(lambda: processes.marked(sys.argv[1]))
+    shutil.rmtree(sys.argv[2], ignore_errors=True)
