@@ -21,7 +21,8 @@ from torch.nn.utils import clip_grad_norm_
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mingpt import memory
+from mingpt import cpu
+from mingpt.config import Config
 from mingpt.model import GPT, GPTConfig
 
 TURNS, STEPS, BATCHES = 200, 2, (12, 64)
@@ -39,7 +40,8 @@ def seconds(model, optimizer, tokens):
 
 
 def main():
-    memory.keep_freed()  # as the trainer does
+    kernels = cpu.apply(Config(precision="fp32", products="onednn"), None)
+    kernels.use("onednn")  # all ranks the same
     alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group("gloo", **({} if "RANK" in os.environ else alone))
     shape = GPTConfig.preset("gpt-micro", vocab_size=65, block_size=64, dropout=0.0)

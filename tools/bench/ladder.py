@@ -3,18 +3,21 @@
     python tools/bench/ladder.py laptop --rounds 3 > tools/bench/results/ladder.txt
     python tools/bench/ladder.py 8gpus --batch_size 16 --rounds 3     # GPT-2 124M, on one GPU
 
-All rungs are run one after the other, and again `--rounds` times; each gives the median of the
-tokens/s in its log, the first third left out. Options unknown to this file are the trainer's.
-A preset with GPT-2's byte pairs learns random text of as many kinds of characters: all matrices
-have their sizes, and nothing has to be downloaded.
+On a CPU, all rungs are started together and take turns of a second (see trainers.py), so that they
+share the quick and the slow minutes of the machine; on a GPU, whose memory does not hold them all,
+one follows the other. The clock of a rung runs in its turns, from the first third of its steps on.
+
+A factor is the median, over the rounds, of a rung's speed over that of the first rung in the same
+round. The speed beside it is this factor times the first rung's median speed. MFU belongs to that
+speed; there is none where the device's theoretical peak is unknown. Options unknown to this file
+are the trainer's. A preset with GPT-2's byte pairs learns random text of as many characters: all
+matrices have their sizes, and nothing has to be downloaded.
 """
 
 import argparse
-import json
-import os
 import random
+import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,13 +27,13 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from mingpt.config import PRESETS  # noqa: E402
-from tools.bench.trainers import hardware  # noqa: E402
+from mingpt.cli import parse  # noqa: E402
+from mingpt.config import PRESETS, Config  # noqa: E402
+from tools.bench.trainers import by_turns, hardware  # noqa: E402
 
+# Processes, threads of each, options.
 CPU = {
     "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
-    "AdamW not fused": (1, 1, "--precision fp32 --no_compile --no_fused"),
-    "memory given back": (1, 1, "--precision fp32 --no_compile --no_keep_memory"),
     "products by MKL": (1, 1, "--precision fp32 --no_compile --products torch"),
     "two threads": (1, 2, "--precision fp32 --no_compile"),
     "two threads, compiled": (1, 2, "--precision fp32 --compile"),
@@ -41,11 +44,10 @@ CPU = {
     "two, batch of 2 × 64": (2, 1, "--precision fp32 --no_compile --batch_size 128"),
 }
 GPU = {
-    "fp32": (1, 8, "--precision fp32 --no_compile --no_fused"),
-    "TF32": (1, 8, "--precision tf32 --no_compile --no_fused"),
-    "bf16": (1, 8, "--precision bf16 --no_compile --no_fused"),
-    "bf16, compiled": (1, 8, "--precision bf16 --compile --no_fused"),
-    "bf16, compiled, fused AdamW": (1, 8, "--precision bf16 --compile"),
+    "fp32": (1, 8, "--precision fp32 --no_compile"),
+    "TF32": (1, 8, "--precision tf32 --no_compile"),
+    "bf16": (1, 8, "--precision bf16 --no_compile"),
+    "bf16, compiled": (1, 8, "--precision bf16 --compile"),
 }
 KINDS = 50257  # GPT-2's tokens
 
@@ -61,47 +63,63 @@ def without_byte_pairs(preset, folder):
     return ["--data", str(path), "--tokenizer", "chars", "--cache", folder]
 
 
-def measure(preset, steps, rung, others):
-    nproc, threads, options = rung
-    words = f"torchrun --standalone --nproc_per_node={nproc} -m mingpt.main {preset} {options}"
-    words += f" --total_steps {steps} --log_every {max(1, steps // 30)} --eval_every {10 * steps}"
-    words += f" --save_every {10 * steps} --val_tokens 1024"
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            words.split() + others, cwd=folder, env=environment, check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        log = [json.loads(line) for line in Path(folder, "mingpt.jsonl").read_text().splitlines()]
-    told = [line for line in log if "tokens_per_second" in line]
-    told = told[len(told) // 3 :]
-    return [statistics.median(line[key] for line in told) for key in ("tokens_per_second", "mfu")]
+class Rung:
+    """A way to train; `speeds` has the tokens per second of each round."""
+
+    def __init__(self, preset, steps, rung, others):
+        processes, threads, options = rung
+        words = f"{options} --total_steps {steps} --log_every {max(1, steps // 30)} --eval_every "
+        words += f"{10 * steps} --save_every {10 * steps} --val_tokens 1024"
+        words = [*words.split(), *others]
+        args = parse(Config, words, PRESETS[preset], "")
+        self.tokens, self.speeds, self.mfu_of_a_token = args.batch_size * args.block_size, [], None
+        start = f"env OMP_NUM_THREADS={threads} torchrun --standalone --nproc_per_node={processes}"
+        self.command = f"{start} -m mingpt.main {preset} {' '.join(words)}"
+
+    def ran(self, run):
+        """Keep the speed of a run that has ended, by the lines that it printed and their clock."""
+        told = [
+            (clock, int(found[1]), line)
+            for clock, line in zip(run.clocks, run.process.lines, strict=True)
+            if (found := re.match(r"Step +(\d+) \| train", line))
+        ]
+        (start, first, _), (end, last, line) = told[len(told) // 3], told[-1]
+        self.speeds.append((last - first) * self.tokens / (end - start))
+        if found := re.search(r"([\d,]+) tokens/s \| MFU ([\d.]+)%", line):
+            self.mfu_of_a_token = float(found[2]) / 100 / int(found[1].replace(",", ""))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("preset", choices=PRESETS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=150)
     args, others = parser.parse_known_args()
     gpu = torch.cuda.is_available()
-    rungs = GPU if gpu else CPU
-    found = {name: [] for name in rungs}
     with tempfile.TemporaryDirectory() as folder:
         words = without_byte_pairs(args.preset, folder) + others
+        rungs = {
+            name: Rung(args.preset, args.steps, rung, words)
+            for name, rung in (GPU if gpu else CPU).items()
+        }
         for _ in range(args.rounds):
-            for name, rung in rungs.items():
-                found[name].append(measure(args.preset, args.steps, rung, words))
-                print(f"{name}: {found[name][-1][0]:,.0f} tokens/s", file=sys.stderr)
+            for names in [[name] for name in rungs] if gpu else [list(rungs)]:
+                commands = {name: ("", rungs[name].command) for name in names}
+                for name, run in by_turns(commands, None, 1.0).items():
+                    rungs[name].ran(run)
+                    print(f"{name}: {rungs[name].speeds[-1]:,.0f} tokens/s", file=sys.stderr)
     facts = hardware()
     where = facts["gpu"] or f"{facts['cores']} cores, {facts['cpu']}"
     print(f"{' '.join([args.preset, *others])}: {where}, torch {facts['torch']}, "
-          f"Python {facts['python']}, medians of {args.rounds}")  # fmt: skip
-    base = found[next(iter(rungs))]
-    for name, runs in found.items():
-        speed, mfu = (statistics.median(column) for column in zip(*runs, strict=True))
-        ratio = statistics.median(run[0] / first[0] for run, first in zip(runs, base, strict=True))
-        print(f"{name:27} {speed:9,.0f} tokens/s   × {ratio:.2f}   MFU {mfu:.0%}")
+          f"Python {facts['python']}, medians of {args.rounds} rounds")  # fmt: skip
+    base = next(iter(rungs.values())).speeds
+    for name, rung in rungs.items():
+        factor = statistics.median(a / b for a, b in zip(rung.speeds, base, strict=True))
+        speed = factor * statistics.median(base)
+        mfu = f"   MFU {speed * rung.mfu_of_a_token:.0%}" if rung.mfu_of_a_token else ""
+        print(f"{name:27} {speed:9,.0f} tokens/s   × {factor:.2f}{mfu}")
 
 
 if __name__ == "__main__":

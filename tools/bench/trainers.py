@@ -11,7 +11,7 @@ in the folder after the @. All of a run counts: imports, data, evaluation, check
 loss is what follows "val loss" in what a trainer prints; the first at or below `--target` is when
 it has learnt enough. `{round}` in a command is the number of the round, for seeds.
 
-Rates that a trainer prints itself count the time in which it was stopped. On Linux only.
+Rates that a trainer prints itself count the time in which it was stopped.
 
 GPT-2 124M on one GPU, beside nanoGPT in its folder (data/shakespeare/prepare.py run there before):
 
@@ -24,86 +24,75 @@ GPT-2 124M on one GPU, beside nanoGPT in its folder (data/shakespeare/prepare.py
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import platform
 import re
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tools.errors import UserError, exit_status  # noqa: E402
+from tools.processes import Process  # noqa: E402
 
 
 class Run:
     """`command` at work in `folder`. `seconds` of its turns, the last `loss` that it printed, and
-    the seconds until that was at most `target`: `reached`, or None.
+    the seconds until that was at most `target`: `reached`, or None. `clocks` has the seconds at
+    which each line of `process.lines` came.
     """
 
     def __init__(self, command, folder, target):
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
-        self.command, self.target, self.output = command, target, []
+        self.command, self.target, self.stopped = command, target, []
+        self.clocks = []
         self.seconds, self.loss, self.reached, self.resumed = 0.0, None, None, None
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
         try:
-            self.process = subprocess.Popen(
-                shlex.split(command), cwd=folder, env=environment, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            self.process = Process(shlex.split(command), folder, env, self._hear)
         except OSError as error:
-            sys.exit(f"cannot start {command} in {folder}: {error}")
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+            raise UserError(f"cannot start {command} in {folder}: {error}") from None
 
-    def _read(self):
-        for line in self.process.stdout:
-            self.output.append(line)
-            if found := re.search(r"val loss:? ([\d.]+)", line):
-                self.loss = float(found[1])
-                if self.target and self.loss <= self.target and self.reached is None:
-                    turn = time.perf_counter() - self.resumed if self.resumed else 0
-                    self.reached = self.seconds + turn
+    def _hear(self, line):
+        turn = time.perf_counter() - self.resumed if self.resumed else 0
+        self.clocks.append(self.seconds + turn)
+        if found := re.search(r"val loss:? ([\d.]+)", line):
+            self.loss = float(found[1])
+            if self.target and self.loss <= self.target and self.reached is None:
+                self.reached = self.clocks[-1]
 
     def turn(self, seconds):
         """Go on for so long, or to the end; whether that has come."""
         self.resumed = time.perf_counter()
-        self.signal(signal.SIGCONT)
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.signal(signal.SIGSTOP)
-            self.signal(signal.SIGSTOP)  # whom the first one found being started
+        for process in self.stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.process.wait(seconds)
+        self.stopped = self._stop() + self._stop()  # again: the first finds some being started
         turn, self.resumed = time.perf_counter() - self.resumed, None
         self.seconds += turn
-        if self.process.returncode is None:
+        if self.process.process.returncode is None:
             return False
-        self.reader.join()
-        if self.process.returncode:
-            sys.exit(f"status {self.process.returncode}: {self.command}\n"
-                     + "".join(self.output[-20:]))  # fmt: skip
+        if self.process.wait():
+            raise UserError(f"status {self.process.process.returncode}: {self.process.tail}")
         return True
 
-    def signal(self, number):
-        for pid in tree(self.process.pid) if self.process.returncode is None else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-
-def tree(pid):
-    """A process and all that it has started: torchrun's workers are not of its process group."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        children = []
-    return [pid, *itertools.chain(*(tree(int(child)) for child in children))]
+    def _stop(self):
+        stopped = self.process.tree() if self.process.process.returncode is None else []
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        return stopped
 
 
 def by_turns(commands, target, seconds):
@@ -116,7 +105,7 @@ def by_turns(commands, target, seconds):
                 if name not in runs:
                     folder = folder or stack.enter_context(tempfile.TemporaryDirectory())
                     runs[name] = Run(command, folder, target)
-                    stack.callback(runs[name].signal, signal.SIGKILL)
+                    stack.enter_context(runs[name].process)
                 if runs[name].turn(seconds):
                     del waiting[name]
     return runs
@@ -191,4 +180,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))
