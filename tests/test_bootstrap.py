@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.processes import Process
+
 pip = pytest.importorskip("pip")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,27 +89,23 @@ class Machine:
         self.env |= {"PIP_REQUIRE_VIRTUALENV": "1"}  # spare the real Python, even if .venv is wrong
 
     def run(self, *words, status=0, **env):
-        """Run a command that must end with this status. Returns what it printed, and its id."""
-        io = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        env = self.env | env
-        io["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # & has it ignored
-        ran = subprocess.Popen(words, cwd=self.clone, env=env, start_new_session=True, **io)
-        try:
-            out, err = ran.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            os.killpg(ran.pid, 9)
-            raise
-        assert ran.returncode == status and "Traceback" not in err, (words, env, out, err)
-        return out, err, ran.pid
+        """Run a command that must end with this status, and leave nothing running."""
+        with Process(
+            words, self.clone, self.env | env, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # & has it ignored
+        ) as ran:  # fmt: skip
+            assert ran.wait(120) == status and "Traceback" not in ran.err, (words, env, ran.tail)
+            assert not ran.alive()
+        return ran
 
     def make(self, *targets, **env):
-        out, err, _ = self.run("make", "-s", *targets, **env)
-        assert err == ""
-        return out
+        ran = self.run("make", "-s", *targets, **env)
+        assert ran.err == ""
+        return ran.out
 
     def refusal(self, **env):
         """The one line with which `make run` fails."""
-        line, of_make = self.run("make", "run", status=2, **env)[1].splitlines()
+        line, of_make = self.run("make", "run", status=2, **env).err.splitlines()
         assert of_make.startswith("make: ***")
         return line
 
@@ -118,8 +116,8 @@ def machine(tmp_path, wheels):
 
 
 def test_pins_are_installed_once_and_extras_add_up(machine):
-    out, _, _ = machine.run("sh", "-c", "make -s run & make -s run; wait")  # one waits
-    assert out.count(RAN) == 2 and out.count("Installing torch, numpy, tyro, tqdm (") == 1
+    out = machine.run("sh", "-c", "make -s run & make -s run; wait").out  # one waits
+    assert out.count(RAN) == 2 and out.count("Installing torch, numpy, tyro, tqdm, psutil (") == 1
     assert ("of CUDA" in out) == (sys.platform == "linux" and not shutil.which("nvidia-smi"))
     assert "Installing pytest, pytest-xdist," in machine.make("test")
     before = files(machine.venv)
@@ -144,12 +142,9 @@ def test_ended_at_any_moment(machine, wheels):
         ("numpy/__init__", terminate, -15),
     ]:
         trick = WHEN_OPENED % (moment, action)
-        _, _, group = machine.run("make", "run", status=status, TRICK=trick)
+        machine.run("make", "run", status=status, TRICK=trick)  # pip has ended too
         if "tqdm" in moment:  # its last file, but others may be missing as well
             shutil.rmtree(*machine.venv.glob("lib/*/*/tqdm"))
-        if action == terminate:
-            with pytest.raises(ProcessLookupError):  # pip has ended too
-                os.killpg(group, 0)
     assert machine.make("run").endswith(RAN)
     out = machine.make("clean", "run", PIP_FIND_LINKS=f"{wheels} {wheels}/cpu")
     assert out.endswith(f"ran {PINS['torch']}+cpu {PINS['numpy']}\n")  # pip prefers it, as hinted
@@ -178,9 +173,9 @@ def test_a_torch_that_is_there_is_used(machine):
     environment(machine.python, torch="2.99.0+cu1", numpy="1.99")
     before = files(machine.python)
     out = machine.make("test", "run")
-    assert f"Using the torch of {machine.python}\nInstalling tyro, tqdm, pytest," in out
+    assert f"Using the torch of {machine.python}\nInstalling tyro, tqdm, psutil, pytest," in out
     assert out.endswith("ran 2.99.0+cu1 1.99\n") and files(machine.python) == before
-    assert machine.run(machine.venv / "bin" / "torchrun")[0] == f"torchrun of {machine.venv}\n"
+    assert machine.run(machine.venv / "bin" / "torchrun").out == f"torchrun of {machine.venv}\n"
 
 
 def test_your_own_venv_is_used_and_kept(machine):

@@ -6,34 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests import processes
-from tests.mistakes import ALONE, environment
-from tests.processes import LIMIT, ROOT, Process
-
-
-def at_work(folder):
-    """The processes, orphans too, that were started in `folder` and have not ended."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdecimal() and os.readlink(process / "cwd") == str(folder):
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # ended meanwhile, or a zombie, which has no folder any more
-            continue
-    return found
-
-
-def check_gone(folder):
-    end = time.monotonic() + LIMIT
-    while at_work(folder) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert at_work(folder) == []
+from tests.mistakes import ALONE
+from tests.processes import LIMIT, ROOT, Process, check_gone
+from tools.processes import environment
 
 
 def to_all(process, number):
@@ -72,10 +52,10 @@ def test_a_signal_ends_every_process(name, tmp_path):
     receiver, number, status, says = SIGNALS[name]
     with Process("multigpu", 1_000_000, 1000, cwd=tmp_path, prelude=ignore_sigint) as process:
         process.wait_for(r"Epoch +3 \|")
-        assert len(process.workers()) == 2 and len(at_work(tmp_path)) >= 3
+        assert len(process.workers()) == 2 and len(process.alive()) >= 3
         receiver(process, number)
         assert process.wait() == status
-        check_gone(tmp_path)
+        check_gone(process)
     if says is not None:
         lines = [line for line in process.err.splitlines() if not line.startswith("W")]
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
@@ -113,7 +93,7 @@ def test_a_crash_ends_every_process_and_shows_its_cause(case, tmp_path, monkeypa
     crash("multigpu", case, tmp_path, monkeypatch)
     with Process("multigpu", 1_000_000, 1000, cwd=tmp_path) as process:
         assert process.wait() == 1
-        check_gone(tmp_path)
+        check_gone(process)
     assert f"Process {CRASHES[case][0]} terminated with the following error" in process.err
     assert '{}["boom"]' in process.err and "KeyError: 'boom'" in process.err
     assert "closed by peer" not in process.err and "lost another" not in process.err
@@ -124,7 +104,7 @@ def test_torchrun_names_the_cause_of_a_crash(tmp_path, monkeypatch):
     launcher = ("--standalone", "--max-restarts=0")
     with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path, launcher=launcher) as process:
         assert process.wait() == 1
-        check_gone(tmp_path)
+        check_gone(process)
     cause = process.err.rpartition("Root Cause")[2]
     assert "rank      : 1 " in cause and "KeyError: 'boom'" in cause, process.err
 
@@ -138,9 +118,8 @@ def test_clean_ends_of_runs_at_once(tmp_path):
             )
             for number, lesson in enumerate(lessons)
         ]
-        ends = [(process.wait(), process.err) for process in running]
-    assert ends == [(0, "")] * len(lessons)
-    assert at_work(tmp_path) == []
+        ends = [(process.wait(), process.err, process.alive()) for process in running]
+    assert ends == [(0, "", [])] * len(lessons)
     assert sorted(os.listdir(tmp_path)) == [".tmp", *(f"{n}.pt" for n in range(len(lessons)))]
 
 
@@ -168,7 +147,7 @@ def test_no_thread_of_the_group_outlives_it(tmp_path):
     process = subprocess.run(
         [sys.executable, "-c", THREADS, ROOT / "multigpu_torchrun.py", "1", "1"],
         cwd=tmp_path,
-        env=environment(**ALONE),
+        env=environment(**ALONE, OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
         timeout=LIMIT,

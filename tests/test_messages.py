@@ -61,12 +61,6 @@ def test_a_line_is_one_write(monkeypatch):
     assert len(written) == 1 and re.fullmatch(EPOCH + "\n", written[0])
 
 
-@pytest.mark.quick
-def test_the_device_is_found_without_a_word(capfd):
-    utils.device()
-    assert capfd.readouterr() == ("", "")
-
-
 @on_cpu
 def test_three_processes_if_NPROC_says_so(tmp_path):
     process = run("multigpu", 2, 1, cwd=tmp_path, nproc=3)

@@ -5,7 +5,7 @@ import signal
 import time
 
 from tests.faults import held_saves, same
-from tests.processes import LIMIT, Process
+from tests.processes import LIMIT, Process, check_gone
 
 # As sitecustomize.py on PYTHONPATH: torchrun's workers wait, before they import anything.
 WAIT = """
@@ -16,32 +16,12 @@ while "LOCAL_RANK" in os.environ and not os.path.exists(go):
 """
 
 
-def check_ended(workers):
-    end = time.monotonic() + LIMIT
-    try:
-        while left := [pid for pid in workers if alive(pid)]:
-            assert time.monotonic() < end, f"{len(left)} workers train on without torchrun"
-            time.sleep(0.1)
-    finally:
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_workers_end_with_their_agent(tmp_path):
     with Process("multinode", 1_000_000, 10, cwd=tmp_path) as process:
         process.wait_for(r"Epoch +10 \| checkpoint")
-        workers = process.workers()
-        assert len(workers) == 2
+        assert len(process.workers()) == 2
         os.kill(process.process.pid, signal.SIGKILL)
-        check_ended(workers)
+        check_gone(process)
 
 
 def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
@@ -49,13 +29,13 @@ def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
     env = {"PYTHONPATH": str(tmp_path)}
     with Process("multinode", 1_000_000, 10, cwd=tmp_path, env=env) as process:
         end = time.monotonic() + LIMIT
-        while len(workers := process.workers()) < 2:
+        while len(process.workers()) < 2:
             assert time.monotonic() < end, process.tail
             time.sleep(0.02)
         os.kill(process.process.pid, signal.SIGKILL)
         process.process.wait()
         (tmp_path / "go").touch()
-        check_ended(workers)
+        check_gone(process)
 
 
 def test_a_job_started_again_resumes_from_what_was_saved(trained, tmp_path):

@@ -1,7 +1,5 @@
 """Where no torchrun has started us, the launcher ends all when one has failed: one must tell."""
 
-import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,21 +8,18 @@ import pytest
 
 from tests.cluster.jobs import crash
 from tests.processes import ROOT
+from tools.processes import Process, environment, free_port
 
 
 def start(script, *folders):
     """A process per folder with torchrun's variables, and nothing else of it. `{rank: process}`."""
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
     env = {"LOCAL_RANK": "0", "WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "localhost"}
-    env |= {"MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    env |= {"MASTER_PORT": str(free_port()), "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, script, "2", "1"]
     return {
-        rank: subprocess.Popen(
-            [sys.executable, str(script), "2", "1"], cwd=folder,
-            env={**os.environ, **env, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True,
-        )
+        rank: Process(words, folder, environment(**env, RANK=str(rank)), stderr=subprocess.PIPE)
         for rank, folder in enumerate(folders)
-    }  # fmt: skip
+    }
 
 
 def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
@@ -36,13 +31,13 @@ def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
     running = start(ROOT / "multinode.py", *folders).values()
     try:
         end = time.monotonic() + 60
-        while all(process.poll() is None for process in running):
+        while all(process.process.poll() is None for process in running):
             assert time.monotonic() < end
             time.sleep(0.02)
     finally:
         for process in running:
             process.kill()
-    said = "".join(process.communicate()[1] for process in running)
+    said = "".join(process.err for process in running)
     assert "multinode.py: " in said and "multinode.pt is damaged, or no checkpoint at all" in said
     assert "Traceback" not in said
 
@@ -53,11 +48,12 @@ def test_a_crash_shows_its_traceback(rank, tmp_path):
     line = crash(tmp_path, rank)
     running = start(tmp_path / "crashing.py", tmp_path, tmp_path)
     try:
-        said = {number: running[number].communicate(timeout=120)[1] for number in running}
+        statuses = [process.wait() for process in running.values()]
     finally:
         for process in running.values():
             process.kill()
-    assert all(process.returncode == 1 for process in running.values()), said
+    said = {number: process.err for number, process in running.items()}
+    assert statuses == [1, 1], said
     assert line in said[rank] and said[rank].endswith("KeyError: 'boom'\n"), said
     assert "crashing.py: lost another process, whose message says why" in said[1 - rank]
     assert "Traceback" not in said[1 - rank]

@@ -13,18 +13,6 @@ LESSON = "multigpu_torchrun"
 
 
 @pytest.mark.quick
-def test_a_killed_worker_changes_nothing(trained, tmp_path):
-    env = held_saves(tmp_path / "held")
-    with Process(LESSON, 30, 10, cwd=tmp_path, env=env) as it:
-        it.wait_for(r"Epoch 20 \| loss")
-        os.kill(it.workers()[1], signal.SIGKILL)
-        it.wait_for("Resuming after epoch 10")
-        (tmp_path / "held" / "hold").unlink()
-        assert it.wait() == 0
-    assert same(trained(LESSON).saves[2], tmp_path / f"{LESSON}.pt")
-    assert 0 < most_repeated(it.lines, 10) <= 10
-
-
 def test_killed_workers_change_nothing(trained, tmp_path):
     env = held_saves(tmp_path / "held")
     with Process(LESSON, 50, 10, cwd=tmp_path, env=env) as it:
