@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "docs._ext.lesson_diff",
     "docs._ext.run",
+    "docs._ext.fold",
     "docs._ext.cells",
     "docs._ext.strip",
     "docs._ext.recipe",

@@ -14,6 +14,7 @@ its output and time. `{multigpu}` stands for the documented command of a lesson.
     :show:     how many lines of output to show from its beginning and its end; by default all
     :lines:    the first and the last of the shell lines to show, counted from 1; by default all.
                Blocks of the same lines share one run, and each can show a part of it
+    :mark:     a regular expression: the lines of output in which it is found stand out
     :alone:    run it when nothing else runs, since it measures
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
@@ -75,6 +76,7 @@ class Run(SphinxDirective):
         "status": int,
         "show": two_numbers,
         "lines": two_numbers,
+        "mark": pattern,
         "alone": directives.flag,
         "timeout": float,
     }
@@ -98,7 +100,16 @@ class Run(SphinxDirective):
         block["ran"] = True
         first, last = self.options.get("lines", (1, len(ran)))
         ran = ran[first - 1 : last]
-        block += nodes.Text("\n".join(self.shown(one) for one in ran))
+        text = "\n".join(self.shown(one) for one in ran)
+        block += nodes.Text(text)
+        if mark := self.options.get("mark"):
+            marked = [
+                number for number, line in enumerate(text.split("\n"), 1)
+                if re.search(mark, line) and not line.startswith(("$ ", "    "))
+            ]  # fmt: skip
+            if not marked:
+                raise self.error(f"no line shown matches {mark!r}:\n{text}")
+            block["highlight_args"] = {"hl_lines": marked}
         times = " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1)
         status = "run when this page was built"
         status += f", exit status {ran[-1].status}" if ran[-1].status else ""

@@ -53,7 +53,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: efec90ebfd8f
+#    :confirmed: 95d9e3a94f88
 #
 #    What the trainer trains is not its business: it sees tensors ``source`` and ``targets`` go in and
 #    a loss come out. The model is GPT-2, function for function, in ``mingpt/model.py``: with the
@@ -76,7 +76,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
-#    :confirmed: 8549f1a6eaa9
+#    :confirmed: 46e4c81acced
 #
 #    A pass over a text of any size takes hours: too long to wait for a loss, and too much to lose. So the
 #    trainer counts steps of the optimizer, and what ``_run_epoch`` was to an epoch, ``_run_step`` is to a step.
@@ -106,7 +106,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: report-every-so-often
-#    :confirmed: 1f60cf47cc67
+#    :confirmed: 0698449def96
 #
 #    ``mingpt@2`` prints a line per step. Each line costs an all-reduce, and reading the loss makes the CPU wait
 #    for the GPU. Every ``--log_every`` steps is enough. ``mingpt/metrics.py`` writes the line, and the same
@@ -119,7 +119,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile
-#    :confirmed: 79872ee85bcb
+#    :confirmed: 28561b4f666b
 #
 #    ``mingpt@3`` resumes, but with other dropout than the run would have had. Each rank draws dropout from its
 #    own random state. So rank 0 collects the states of all ranks into the checkpoint, and each rank gets its own
@@ -136,7 +136,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
-#    :confirmed: 2d4de61abf48
+#    :confirmed: 1abd5ee46283
 #
 #    Matrix products in 16 bits take half of the memory traffic, and on a GPU run on units that are many times
 #    as fast. ``autocast`` chooses for each operation: products in 16 bits, sums and softmax in 32. Weights,
@@ -157,7 +157,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: accumulate-gradients
-#    :confirmed: fee18527d7da
+#    :confirmed: dd61cc2eae2e
 #
 #    If a rank's share of the batch does not fit into memory, the rank takes it in parts, whose gradients add up
 #    in place. Their number follows from the batch, the processes and ``--micro_batch_size``, the most that fits.
@@ -174,7 +174,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
-#    :confirmed: ca00852cd238
+#    :confirmed: 6d44103704f4
 #
 #    Five mistakes are common here, and each changes the number that models are chosen by.
 #
@@ -192,7 +192,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: clip-and-schedule
-#    :confirmed: 2d9b347e7c10
+#    :confirmed: 88dd183130d5
 #
 #    One batch with a huge gradient can undo an hour of training, so gradients longer than
 #    ``--grad_clip`` are scaled to that length. All ranks have the same gradients and find the same
@@ -209,7 +209,7 @@ axes.legend()
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
-#    :confirmed: b16f6331c5f0
+#    :confirmed: 001a86c5c9f1
 #
 #    Schedulers send SIGTERM before they take a machine away, and leave half a minute. The handler
 #    must not save, because it interrupts Python anywhere, perhaps in the middle of a collective. It sets a

@@ -11,6 +11,7 @@ import re
 import nbformat.v4 as new
 
 from tools import series
+from tools.series import stages
 
 from . import directives, shell
 from .lessons import load
@@ -93,8 +94,8 @@ def _text_cells(text, lessons):
             start, part = _part(found.options, lines)
             yield new.new_code_cell("\n".join([magic, start, *part])), shell.dependencies(lines)
         elif found.name == "lesson-diff":
-            edit = lessons[found.argument].edit(found.options["edit"])
-            prose += f"\n```diff\n{_diff(edit)}\n```\n\n{found.body}\n\n"
+            stage = stages.after(lessons[found.argument].edit(found.options["edit"]))
+            prose += f"\n```diff\n{_diff(stage)}\n```\n\n{found.body}\n\n"
         elif found.name == "not-run":
             lines = "\n".join(directives.commands(found.body, lessons))
             prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {found.argument}.*\n\n"
@@ -104,6 +105,8 @@ def _text_cells(text, lessons):
             prose += f"\n```python\n{_included(found)}\n```\n\n"
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
+        elif found.name == "fold":
+            prose += f"\n**{found.argument}.** {found.body}\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
@@ -141,11 +144,11 @@ def _table(lessons):
             yield f"| `{lesson.file}` | {lesson.title} | {size} |"
 
 
-def _diff(edit):
-    rows, lines, gap = edit.rows, [], False
+def _diff(stage):
+    rows, lines, gap = stage.rows, [f"--- {stage.before.name}", f"+++ {stage.name}"], True
     for row, near in zip(rows, series.near_changes(rows), strict=True):
         if near:
-            if gap or not lines:
+            if gap:
                 lines.append(f"@@ {row.scope} @@")
             lines.append((row.sign + row.text).rstrip())
             gap = False

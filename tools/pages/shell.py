@@ -108,7 +108,7 @@ def _named(text):
         path = ROOT / module.replace(".", "/")
         named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
         if module in ("tools.series", "workshop"):
-            named += [ROOT / "lessons.toml", *ROOT.glob("*.py")]
+            named += [ROOT / "lessons.toml", *ROOT.glob("*.py"), *ROOT.glob("mingpt/*.py")]
     return named
 
 

@@ -7,7 +7,8 @@
     env, argv = lesson.command                 # the documented command, ready for subprocess
     for line in lesson.diff():                 # every changed line: sign, number, text, scope, edit
         ...
-    edit = lesson.edit("average-the-loss")     # its lines, and a fingerprint that prose can keep
+    stage = stages.after(lesson.edit("save-once"))  # its script, the diff from the stage before,
+                                               # and a fingerprint that prose can keep
 
 Pages, tests, workshop and README ask this package and nothing else, so that they cannot disagree.
 It needs the standard library only (but psutil to run and observe stages), never imports torch, and

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("show", _show, "print the script of a stage")
     sub.add_argument("stage", help=stage)
     sub = add("run", _run, "run a stage in the current folder, as the lesson's page says")
+    sub.add_argument("--probe", action="store_true", help="each process reports what it did")
     sub.add_argument("stage", help=stage)
     sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: documented")
     sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit; or how two "
@@ -93,7 +94,7 @@ def _show(series: Series, options) -> int:
 
 
 def _run(series: Series, options) -> int:
-    return launch.run(stages.find(series, options.stage), options.args)
+    return launch.run(stages.find(series, options.stage), options.args, options.probe)
 
 
 def _diff(series: Series, options) -> int:

@@ -71,7 +71,7 @@ def hunks(rows: list[Line]) -> Iterator[list[Line]]:
             yield list(run)
 
 
-def with_others_made(rows: list[Line], edit: str | None) -> Iterator[Line]:
+def with_others_made(rows: list[Line], edit: str) -> Iterator[Line]:
     """The rows of a lesson with all edits but one made already.
 
     What the others add is context, what they remove is gone; and what this one removes stands next
@@ -161,6 +161,10 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
 
 
 def near_changes(rows: list[Line]) -> list[bool]:
-    """For each row whether it is a change, or stands close enough to one to be shown with it."""
-    changed = [row.changed for row in rows]
-    return [any(changed[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
+    """For each row whether it is close enough to a change to be shown with it.
+
+    Changes of the docstring and blank lines count only where there are no others.
+    """
+    counted = [row.counted for row in rows]
+    shown = counted if any(counted) else [row.changed for row in rows]
+    return [any(shown[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]

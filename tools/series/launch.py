@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools.errors import UserError
 
+from . import probe
 from .model import parse_command
 from .stages import Stage
 
@@ -51,11 +52,21 @@ def module(stage: Stage) -> str | None:
     return words[words.index("-m") + 1] if "-m" in words else None
 
 
-def run(stage: Stage, args: list[str]) -> int:
+def watch(commands: list[Command], folder: Path):
+    """Let torch load the probe in all processes of the commands; `folder` is for a file of this."""
+    entry = folder / "series_probe-0.dist-info" / "entry_points.txt"
+    entry.parent.mkdir(exist_ok=True)
+    entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
+    for command in commands:
+        command.env["PYTHONPATH"] = f"{folder}{os.pathsep}{command.env['PYTHONPATH']}"
+
+
+def run(stage: Stage, args: list[str], watched: bool = False) -> int:
     """Run a stage in the current folder, its output on the terminal. Returns the exit status.
 
     A command for several nodes starts as many on this machine, in folders node0, node1, ...
-    Raises UserError for an option of which a later edit makes use.
+    If `watched`, each process prints a line of the probe at its end. Raises UserError for an option
+    of which a later edit makes use.
     """
     given = {word.partition("=")[0].strip("-").replace("-", "_") for word in args}
     for number, later in enumerate(stage.lesson.edits[stage.number :], stage.number + 1):
@@ -66,6 +77,8 @@ def run(stage: Stage, args: list[str]) -> int:
             )
     with script(stage) as path:
         found = commands(stage, path, args)
+        if watched:
+            watch(found, path.parent)
         if len(found) > 1:
             status, _ = capture(found, Path.cwd(), say=lambda line: print(line, flush=True))
             return status

@@ -29,6 +29,7 @@
     fault  = "kill"           # optional: what goes wrong in the first; tools/series/observe.py
     processes = 2             # optional: with fewer processes the edit changes nothing; default 1
     options = ["precision"]   # optional: options of the script that have no effect before this edit
+    page   = "7_robust"       # optional: the page that explains it, if not the lesson's
 
     [[multigpu.edit.interim]] # optional: lines of no script in the tree, but of some stages
     in     = "Trainer.train"
@@ -101,7 +102,7 @@ _OBSERVATION = {
     **dict.fromkeys(("shows", "lacks", "same", "differs", "lowers"), "a string"),
     **dict.fromkeys(("args", "again", "fault"), "a string"), "processes": "a whole number",
 }  # fmt: skip
-_OTHERS = {"interim": "tables", "options": "a list of strings"}
+_OTHERS = {"interim": "tables", "options": "a list of strings", "page": "a string"}
 _INTERIM = {"in": "a string", "before": "a string", "text": "a string", "until": "a string"}
 _SCOPE = {"in": "a string", "match": "a string"}
 
@@ -162,7 +163,7 @@ class _Reader:
             lesson, name, table["title"], scopes, self.line(where, nth),
             self.observation(table, where, nth),
             [self.interim(one, where, nth) for one in table.get("interim", [])],
-            table.get("options", []),
+            table.get("options", []), table.get("page"),
         )  # fmt: skip
 
     def observation(self, table, where, nth) -> Observation | None:

@@ -1,6 +1,5 @@
 """What the manifest describes: the series, its lessons, their edits."""
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -87,6 +86,12 @@ class Edit:
     observation: "Observation | None" = None
     interims: list[Interim] = field(default_factory=list)
     options: list[str] = field(default_factory=list)  # of the script, without effect before it
+    own_page: str | None = None
+
+    @property
+    def page(self) -> str:
+        """The page that explains it."""
+        return self.own_page or self.lesson.page
 
     @property
     def lines(self) -> list[Line]:
@@ -96,12 +101,6 @@ class Edit:
     def rows(self) -> list[Line]:
         """Its lines in the whole lesson, where all other edits are made already."""
         return list(with_others_made(self.lesson.rows, self.name))
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with the text of its lines, and with nothing else: not where they stand."""
-        text = "\n".join(line.sign + line.text for line in self.lines)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(eq=False)

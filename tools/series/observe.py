@@ -89,12 +89,14 @@ def output(
     ):
         folder = Path(place, "run")
         folder.mkdir()
-        env = _probe(Path(place), fault, args) | {"CUDA_VISIBLE_DEVICES": ""}
+        env = {"CUDA_VISIBLE_DEVICES": ""}
+        if fault in ("kill", "raise"):
+            env[probe.FAULT] = f"{fault}:{_save_every(args) if fault == 'kill' else 0}"
 
         def run(args, **options):
             found = launch.commands(stage, path, list(args), processes, fixed=fault == "new-disk")
+            launch.watch(found, Path(place))
             for command in found:
-                command.env["PYTHONPATH"] = f"{place}:{command.env['PYTHONPATH']}"
                 command.env.update(env)
                 if fault == "raise":
                     command.words[:] = [w for w in command.words if "--max-restarts" not in w]
@@ -108,16 +110,6 @@ def output(
         (folder / "node0" / stage.file).with_suffix(".pt").unlink(missing_ok=True)
         more = str(int(args[0]) + int(args[1]))
         return run([more, *args[1:]], until=BEGINS)
-
-
-def _probe(folder, fault, args):
-    """Let torch find the probe in `folder`, and tell it of the fault."""
-    entry = folder / "series_probe-0.dist-info" / "entry_points.txt"
-    entry.parent.mkdir()
-    entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
-    if fault not in ("kill", "raise"):
-        return {}
-    return {probe.FAULT: f"{fault}:{_save_every(args) if fault == 'kill' else 0}"}
 
 
 def _save_every(args):

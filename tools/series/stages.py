@@ -8,6 +8,7 @@ edits made so far add, and those that the others remove. Where that is no script
 interim lines, which are in no script of the tree.
 """
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -83,10 +84,21 @@ class Stage:
         renames = {old: new for old, new in self.lesson.renames.items() if old not in here}
         return compare(self.before.source, self.source, renames)
 
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the text of the changed lines, and with nothing else: not where they are."""
+        text = "\n".join(row.sign + row.text for row in self.rows if row.changed)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 def of(lesson: Lesson) -> list[Stage]:
     """All stages of a lesson, its parent first."""
     return [Stage(lesson, number) for number in range(len(lesson.edits) + 1)]
+
+
+def after(edit: Edit) -> Stage:
+    """The stage that an edit leaves behind."""
+    return Stage(edit.lesson, edit.lesson.edits.index(edit) + 1)
 
 
 def find(series: Series, name: str) -> Stage:
