@@ -1,4 +1,4 @@
-"""Every script of docs/symptoms shows its symptom in plain text, and mended shows it no more."""
+"""Every script of docs/symptoms shows its symptom in plain text, and fixed shows it no more."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "pages" / "symptoms.rst"
 
 class Symptom(NamedTuple):
     says: str  # both are regular expressions, searched in all that was printed
-    mended: str
+    fixed: str
     status: int = 1
 
 
@@ -93,11 +93,11 @@ def run(name, word=""):
 def test_symptom_and_remedy(name):
     case = SYMPTOMS[name]
     with ThreadPoolExecutor(2) as pool:
-        (status, output), (well, mended) = pool.map(run, (name, name), ("", "mended"))
+        (status, output), (well, fixed) = pool.map(run, (name, name), ("", "fixed"))
     assert re.search(case.says, output, re.MULTILINE), output
     assert status == case.status
-    assert re.search(case.mended, mended, re.MULTILINE), mended
-    assert not re.search(case.says, mended, re.MULTILINE), mended
+    assert re.search(case.fixed, fixed, re.MULTILINE), fixed
+    assert not re.search(case.says, fixed, re.MULTILINE), fixed
     assert well == 0
 
 

@@ -9,7 +9,7 @@ def launch():
     from torch.distributed.run import main  # what the command torchrun calls
 
     words = ["--standalone", "--nproc_per_node=1", sys.argv[0]]
-    if sys.argv[1:] == ["mended"]:
+    if sys.argv[1:] == ["fixed"]:
         words.insert(2, "--max-restarts=3")
     print("torchrun", *words, flush=True)
     main(words)

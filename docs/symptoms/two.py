@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-MENDED = sys.argv[1:] == ["mended"]
+MENDED = sys.argv[1:] == ["fixed"]
 
 
 def say(rank, text):
@@ -47,7 +47,7 @@ def _start(rank, main, port, world_size, timeout):
 def run(main, world_size=2, timeout=30):
     """`main(rank)` in each process; ends the script if any of them failed.
 
-    `timeout`: seconds that a collective waits for the others (if mended, 30).
+    `timeout`: seconds that a collective waits for the others (if fixed, 30).
     """
     if "DDP" in main.__globals__:
         importlib.import_module("torch._dynamo")  # DDP would, in each process
