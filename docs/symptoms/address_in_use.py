@@ -7,7 +7,7 @@ import two
 
 running = dist.TCPStore("localhost", 0, is_master=True)  # the first job
 store = None
-if two.MENDED:
+if two.FIXED:
     store = dist.TCPStore("localhost", 0, is_master=True)  # 0: any free port
 else:
     os.environ["MASTER_ADDR"] = "localhost"

@@ -11,7 +11,7 @@ def main(rank):
     for step in range(3):
         source = torch.full((4, 1), 1.0 + rank)  # each rank its own samples
         optimizer.zero_grad()
-        output = model(source) if two.MENDED else model.module(source)
+        output = model(source) if two.FIXED else model.module(source)
         (output - 5).square().mean().backward()
         optimizer.step()
         two.say(rank, f"step {step}: weight {model.module.weight.item():.4f}")

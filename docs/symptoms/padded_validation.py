@@ -10,7 +10,7 @@ LOSSES = torch.arange(1.0, 10.0)  # of the nine validation samples; mean 5
 
 def main(rank):
     world_size = dist.get_world_size()
-    if two.MENDED:
+    if two.FIXED:
         mine = range(rank, len(LOSSES), world_size)  # none twice
     else:
         mine = list(DistributedSampler(LOSSES, shuffle=False))

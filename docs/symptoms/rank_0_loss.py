@@ -13,7 +13,7 @@ def main(rank):
     loss = torch.nn.functional.mse_loss(model(source), targets)
     loss.backward()
     totals = torch.stack([loss.detach() * len(source), torch.tensor(4.0)])
-    if two.MENDED:
+    if two.FIXED:
         dist.all_reduce(totals)
     two.say(rank, f"gradient {model.module.weight.grad.item():.3f}, "
                   f"loss {totals[0] / totals[1]:.3f} over {totals[1]:.0f}")

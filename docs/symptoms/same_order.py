@@ -10,7 +10,7 @@ def main(rank):
     sampler = DistributedSampler(DATA)  # shuffle=True is its default
     loader = DataLoader(DATA, batch_size=6, sampler=sampler)
     for epoch in range(3):
-        if two.MENDED:
+        if two.FIXED:
             sampler.set_epoch(epoch)
         first = next(iter(loader)).tolist()
         two.say(rank, f"epoch {epoch} begins with samples {first}")

@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-MENDED = sys.argv[1:] == ["fixed"]
+FIXED = sys.argv[1:] == ["fixed"]
 
 
 def say(rank, text):
@@ -51,7 +51,7 @@ def run(main, world_size=2, timeout=30):
     """
     if "DDP" in main.__globals__:
         importlib.import_module("torch._dynamo")  # DDP would, in each process
-    timeout = timedelta(seconds=30 if MENDED else timeout)
+    timeout = timedelta(seconds=30 if FIXED else timeout)
     context = multiprocessing.get_context("fork")
     # The store has threads: were it held here, a fork might copy a lock that one of them has.
     ports = context.SimpleQueue()

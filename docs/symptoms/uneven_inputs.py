@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def main(rank):
     model = DDP(torch.nn.Linear(4, 1))
-    with Join([model]) if two.MENDED else contextlib.nullcontext():
+    with Join([model]) if two.FIXED else contextlib.nullcontext():
         for batch in range(3 - rank):
             model(torch.rand(8, 4)).sum().backward()
             two.say(rank, f"batch {batch} done")

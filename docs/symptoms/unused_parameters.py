@@ -9,7 +9,7 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.body = torch.nn.Linear(4, 4)
-        if not two.MENDED:
+        if not two.FIXED:
             self.old_head = torch.nn.Linear(4, 1)  # nobody calls it any more
         self.head = torch.nn.Linear(4, 1)
 
