@@ -87,9 +87,7 @@ def note():
             f"{platform.python_version()}, {platform.system()}:  {text}"
         )
         print(line)
-        results = ROOT / "tools" / "bench" / "results"
-        results.mkdir(exist_ok=True)
-        with open(results / "soak.txt", "a") as file:
+        with open(ROOT / "tools" / "bench" / "results" / "soak.txt", "a") as file:
             file.write(line + "\n")
 
     return write
