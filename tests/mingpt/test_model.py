@@ -152,17 +152,6 @@ def test_the_cache_changes_nothing(length):
         assert torch.equal(with_cache, without)
 
 
-def test_the_cache_gives_the_same_logits():
-    model = made(n_layer=3).eval()
-    tokens, past = drawn(model), [[], [], []]
-    whole = model(tokens)
-    parts = [model(tokens[:, :5], past=past)]
-    parts += [model(tokens[:, place : place + 1], past=past) for place in range(5, 12)]
-    assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-6)
-    with pytest.raises(ValueError, match="13 tokens, but the model looks back on 12"):
-        model(tokens[:, :1], past=past)
-
-
 def test_samples_follow_the_prediction():
     model = made().eval()
     many = drawn(model, batch=1, time=4).expand(4000, -1)
@@ -173,17 +162,6 @@ def test_samples_follow_the_prediction():
     assert torch.allclose(drew.bincount(minlength=17) / 4000, odds, atol=0.03)
     three = model.generate(many, 1, top_k=3, generator=generator)[:, -1]
     assert set(three.tolist()) == set(odds.topk(3).indices.tolist())
-
-
-@pytest.mark.parametrize("options, message", [
-    ({"n_embd": 50}, "n_embd is 50, but must be a multiple of n_head, 3: the nearest is 51"),
-    ({"n_embd": 1}, "n_embd is 1, but must be a multiple of n_head, 3: the nearest is 3"),
-    ({"n_layer": 0}, "n_layer is 0, but must be at least 1"),
-    ({"dropout": 1.0}, r"dropout is 1.0, but must be in \[0, 1\)"),
-])  # fmt: skip
-def test_a_shape_that_cannot_be(options, message):
-    with pytest.raises(ValueError, match=message):
-        GPTConfig.preset("gpt-nano", **options)
 
 
 def test_an_unknown_preset_and_too_long_a_text():
