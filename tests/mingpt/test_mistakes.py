@@ -187,3 +187,4 @@ def test_learns_to_the_entropy_of_the_source_and_no_further(
     assert (process.status, process.err) == (0, "")
     loss = texts.curve(tmp_path)[400]
     assert entropy * (1 + floor) < loss < entropy * (1 + ceiling)
+    assert all(0.5 < share < 1 for share in texts.curve(tmp_path, "computing").values())
