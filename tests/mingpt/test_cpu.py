@@ -1,6 +1,8 @@
 """mingpt/cpu.py changes the speed alone; all ranks and restarts multiply with the same library."""
 
 import os
+import re
+import shutil
 import signal
 
 import pytest
@@ -12,8 +14,8 @@ from guard import UserError
 from mingpt import cpu
 from mingpt.model import MLP, GPTConfig
 from tests.faults import same
-from tests.mingpt.conftest import options
-from tests.processes import STANDALONE, Process
+from tests.mingpt.conftest import options, python
+from tests.processes import ROOT, STANDALONE, Process
 
 both = pytest.mark.skipif(
     not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()),
@@ -158,3 +160,20 @@ def test_all_ranks_and_starts_multiply_with_one_library(text, tmp_path):
     assert chosen[0] == dict.fromkeys(first, "onednn")
     assert chosen[1] == dict.fromkeys(first + second, "onednn")
     assert torch.load(whole / "mingpt.pt")["kernels"] == "onednn"
+
+
+def test_the_trainer_does_without_it(text, tmp_path):
+    """The file and the two lines that name it are gone."""
+    for path in ("guard.py", "utils.py"):
+        shutil.copy(ROOT / path, tmp_path)
+    package = shutil.copytree(ROOT / "mingpt", tmp_path / "mingpt")
+    (package / "cpu.py").unlink()
+    lines = (package / "main.py").read_text().splitlines(keepends=True)
+    named = [line for line in lines if re.search(r"\bcpu\b", line)]
+    assert len(named) == 2
+    (package / "main.py").write_text("".join(line for line in lines if line not in named))
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    alone |= {"MASTER_PORT": "0", "PYTHONPATH": str(tmp_path)}
+    ended = python("main", *options(data=text, total_steps=2), cwd=tmp_path, **alone)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert "kernels" not in torch.load(tmp_path / "mingpt.pt")
