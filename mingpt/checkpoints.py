@@ -66,19 +66,21 @@ class CheckpointFile:
             return {"steps_run": 0}
         first = int(os.environ["LOCAL_RANK"]) == 0
         checkpoint = load(self.path, mmap=not first)
-        (shape, text), (old_shape, old_text) = (
-            (about["model_config"], about["text"]) for about in (self.about, checkpoint)
-        )
-        for name in ("kind", "vocabulary"):
-            if old_text.get(name) != text.get(name):
-                raise UserError(
-                    f"{self.path} has a vocabulary of {old_shape['vocab_size']} tokens "
-                    f"({old_text['kind']}), but that of this text is another, of "
-                    f"{shape['vocab_size']} ({text['kind']}): {AWAY}"
-                )
-        _check_shape(self.path, old_shape, shape)
-        if old_text["key"] != text["key"]:
+        old, new = checkpoint["text"], self.about["text"]
+        if old["kind"] != new["kind"]:
+            raise UserError(
+                f"{self.path} has tokenizer {old['kind']}, but {new['kind']} was asked for: "
+                f"ask for {old['kind']}, {AWAY}"
+            )
+        if old["key"] != new["key"]:
             raise UserError(f"{self.path} was trained on another text: give that as --data, {AWAY}")
+        old, new = checkpoint["model_config"], self.about["model_config"]
+        for name, value in new.items():
+            if old[name] != value and name != "dropout":
+                raise UserError(
+                    f"{self.path} has {name} {old[name]}, but {value} was asked for: ask for "
+                    f"{old[name]}, {AWAY}"
+                )
         return self._with_options(checkpoint) if first else {"steps_run": 0}
 
     def _choose_kernels(self, checkpoint):
@@ -106,37 +108,6 @@ class CheckpointFile:
         # Without fp16 the state is empty, which a scaler refuses.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
-
-
-def check(path, shape, tokenizer):
-    """Raise UserError if the file at `path` has another `shape` or `tokenizer`.
-
-    Reads no weights, so that `main.py` can call it before the processes meet. The vocabulary's size
-    is not compared, because it depends on the text. Checkpoints of the trainer's first stages,
-    which describe neither model nor text, pass.
-    """
-    if not os.path.lexists(path):
-        return
-    checkpoint = utils.read(path, mmap=True)
-    names = set(checkpoint) if isinstance(checkpoint, dict) else set()
-    if "model_config" not in names and {"model", "optimizer"} <= names:
-        return
-    checkpoint = load(path, mmap=True)
-    old, kind = checkpoint["model_config"], checkpoint["text"].get("kind")
-    _check_shape(path, old, {**asdict(shape), "vocab_size": old.get("vocab_size")})
-    if kind != tokenizer:
-        raise UserError(
-            f"{path} has tokenizer {kind}, but {tokenizer} was asked for: ask for {kind}, {AWAY}"
-        )
-
-
-def _check_shape(path, old, new):
-    for name, value in new.items():
-        if old.get(name) != value and name != "dropout":
-            raise UserError(
-                f"{path} has {name} {old.get(name)}, but {value} was asked for: ask for "
-                f"{old.get(name)}, {AWAY}"
-            )
 
 
 def _to_host(part, done):
@@ -170,9 +141,6 @@ def set_rng_state(states, device):
             torch.get_device_module(device).set_rng_state(states[rank][device.type])
 
 
-NAMES = {"steps_run", "model_config", "text"}
-
-
 def load(path, **options):
     """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file.
 
@@ -181,6 +149,7 @@ def load(path, **options):
     if not os.path.lexists(path):
         raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
     checkpoint = utils.read(path, **options)
-    if not (isinstance(checkpoint, dict) and NAMES.issubset(checkpoint)):
+    names = {"steps_run", "model_config", "text"}
+    if not (isinstance(checkpoint, dict) and names <= checkpoint.keys()):
         raise UserError(f"{path} is not a checkpoint of mingpt: {AWAY}")
     return checkpoint

@@ -91,13 +91,6 @@ class Config:
                 raise UserError(f"{name} is {getattr(self, name)}, but must be above 0")
         if not self.weight_decay >= 0:
             raise UserError(f"weight_decay is {self.weight_decay}, but must be at least 0")
-        for name in ("learning_rate", "weight_decay"):
-            if getattr(self, name) == float("inf"):
-                raise UserError(f"{name} is inf, but must be finite")
-        # An exit status has 8 bits. A seed has 64, and the rank is added to it.
-        for name, most in (("stopped_status", 255), ("seed", 2**62)):
-            if getattr(self, name) > most:
-                raise UserError(f"{name} is {getattr(self, name)}, but must be at most {most}")
         if not 0 <= self.min_learning_rate <= self.learning_rate:
             raise UserError(
                 f"min_learning_rate is {self.min_learning_rate}, but must be from 0 to "

@@ -1,7 +1,6 @@
 """Text as batches of tokens: read and tokenised once, memory-mapped, drawn by step."""
 
 import hashlib
-import os
 import random
 import sysconfig
 import time
@@ -39,35 +38,14 @@ def load(args):
             f"rank {other} has another text than rank 0: give all nodes the same file as --data"
             + " (the standard libraries of two versions of Python differ)" * (not args.data)
         )
-    try:
-        text = torch.load(path, mmap=True, weights_only=True)
-        numbers = text["tokens"].numpy()
-    except Exception:  # torch.load fails in a dozen ways that have no base class in common
-        raise UserError(f"{path} is damaged: delete it, and it is made anew") from None
+    text = torch.load(path, mmap=True, weights_only=True)
+    numbers = text["tokens"].numpy()
     # Split the text, not its windows: windows overlap, so training would see validation tokens.
     cut = _cut(len(numbers), args.block_size)
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
     about = {**text["tokenizer"], "key": path.stem}
     val = TokenDataset(val, args.block_size, about)
     return TokenDataset(numbers[:cut], args.block_size, about, val)
-
-
-def check(args):
-    """Raise UserError for a file that cannot be read or is too short, before the processes meet.
-
-    Only a short file is tokenised here, since every process would have to: a text of 8 bytes per
-    token is almost always long enough. `load` checks again.
-    """
-    if not args.data or _is_url(args.data):
-        return
-    try:
-        with open(args.data, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise _unreadable(args.data, error) from None
-    if size < 8 * (args.block_size + 20):
-        text = read(args.data)
-        _cut(len(tokens.build(args.tokenizer, text).encode(text)), args.block_size)
 
 
 def _cut(count, block_size):
@@ -114,20 +92,13 @@ def read(source):
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
     try:
-        with urlopen(source, timeout=60) if _is_url(source) else open(source, "rb") as file:
+        is_url = source.startswith(("http://", "https://"))
+        with urlopen(source, timeout=60) if is_url else open(source, "rb") as file:
             return file.read().decode("utf-8-sig")
     except (OSError, ValueError, HTTPException) as error:  # ValueError: not UTF-8, or no such URL
-        raise _unreadable(source, error) from None
-
-
-def _is_url(source):
-    return source.startswith(("http://", "https://"))
-
-
-def _unreadable(source, error):
-    cause = error.reason if isinstance(error, URLError) else error
-    reason = getattr(cause, "strerror", None) or cause
-    return UserError(f"cannot read --data {source}: {reason}")
+        cause = error.reason if isinstance(error, URLError) else error
+        reason = getattr(cause, "strerror", None) or cause
+        raise UserError(f"cannot read --data {source}: {reason}") from None
 
 
 class TokenDataset(Dataset):

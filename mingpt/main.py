@@ -18,10 +18,9 @@ import guard
 import mingpt.cpu
 import utils
 from guard import UserError
-from mingpt import checkpoints, data, trainer
+from mingpt import checkpoints, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
-from mingpt.model import GPT, GPTConfig
 
 
 def main():
@@ -50,9 +49,6 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise UserError(f"this needs the package {package}: pip install {package}")
-    if args.tensorboard and os.path.isfile(args.tensorboard):
-        raise UserError(f"--tensorboard {args.tensorboard} is a file, but must be a folder")
-    _check_files(args)
     # Before any question to the GPU, or every rank would start a context on GPU 0.
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))
     if args.precision == "auto":
@@ -68,19 +64,6 @@ def ready(args):
             "(apt install g++), or pass --no_compile"
         )
     return args
-
-
-def _check_files(args):
-    """Refuse files that a glance shows to be unusable, before the processes meet."""
-    data.check(args)
-    shape = args.shape(GPTConfig.vocab_size)
-    checkpoints.check(args.checkpoint_path, shape, args.tokenizer)
-    if args.init_from:
-        from mingpt import weights  # imports safetensors, which only this option needs
-
-        with torch.device("meta"):
-            model = GPT(shape)
-        weights.check(model, args.init_from, () if args.tokenizer == "gpt2" else ("wte.weight",))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Metrics:
         self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # after a failure
         if self.rank == 0 and steps_run == 0 and not again:
-            self._set_aside(self.path.resolve())
+            self._set_aside()
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         peak = flops.peak(loader.device, args.precision)
         # Tokens/s at the theoretical peak of all devices; None where that is unknown: no MFU then.
@@ -90,33 +90,23 @@ class Metrics:
         line = json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n"
         try:
             _append(self.path, line.encode())
-        except OSError as error:
-            self._say(
-                f"This line is not kept, {self.path} cannot be written ({error.strerror}): "
-                "make room, or give permission to write it"
-            )
-        if self.board:
-            try:
+            if self.board:
                 for name, value in values.items():
                     self.board.add_scalar(name, value, step + 1)
                 self.board.flush()
-            except OSError as error:
-                self._say(
-                    f"No more for TensorBoard, {self.board.log_dir} cannot be written "
-                    f"({error.strerror}): make room, or pass another --tensorboard next time"
-                )
-                self.board = None  # its thread has ended
-
-    def _set_aside(self, path):
-        """Rename the log of an earlier run to a free name."""
-        names = (path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
-        kept = next(name for name in names if not name.exists())
-        try:
-            if path.exists():
-                path.rename(kept)
-                self._say(f"{path} of an earlier run is kept as {kept}")
         except OSError as error:
-            self._say(f"{path} of an earlier run is continued ({error.strerror})")
+            self._say(
+                f"This line is not kept, the log cannot be written ({error.strerror}): make room, "
+                "or give permission to write it"
+            )
+
+    def _set_aside(self):
+        """Rename the log of an earlier run to a free name."""
+        names = (self.path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
+        if self.path.exists():
+            self.path.rename(kept)
+            self._say(f"{self.path} of an earlier run is kept as {kept}")
 
 
 def _append(path, line):

@@ -13,8 +13,7 @@ import pytest
 from tests.faults import kept_saves
 from tests.processes import ROOT, run
 
-AGAIN = ("test_symptoms", "test_theory")  # what `make docs` runs too, and more of it
-OF_THE_SITE = ("test_pages", "test_readme", *AGAIN)
+OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms")
 # `make test` runs what is marked `quick`, and of other folders these.
 QUICK = (
     "tests/mingpt/test_trainer.py::test_each_rank_drops_other_units",  # in a few steps of training
@@ -25,37 +24,17 @@ QUICK = (
 
 def pytest_ignore_collect(collection_path, config):
     """What the pages are made of is tested with them: `pytest -m site`, after `make docs`."""
-    of_the_site = collection_path.stem.startswith(OF_THE_SITE)
-    if of_the_site and ("not site" in config.option.markexpr or _quick(config)):
-        return True
-    path = collection_path.relative_to(ROOT).as_posix()
-    in_a_folder = path.count("/") > 1 and path.endswith(".py")
-    if _quick(config) and in_a_folder and not any(_is_of(path, test) for test in QUICK):
-        return True  # not even imported
+    without_site = config.option.markexpr == "quick" or "not site" in config.option.markexpr
+    return (without_site and collection_path.stem.startswith(OF_THE_SITE)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    quick = dict.fromkeys(QUICK, False)
+def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem.startswith(OF_THE_SITE):
             item.add_marker("site")
-        if item.path.stem in AGAIN:
-            item.add_marker("soak")
-        for test in QUICK:
-            if item.nodeid.startswith(test):
-                item.add_marker("quick")
-                quick[test] = True
-    if _quick(config) and config.args_source is config.ArgsSource.TESTPATHS:
-        assert all(quick.values()), f"no such test any more, see conftest.py: {quick}"
-
-
-def _quick(config):
-    return config.option.markexpr == "quick"
-
-
-def _is_of(path, test):
-    return test.startswith(path) or path.startswith(test)
+        if item.nodeid.startswith(QUICK):
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -108,9 +87,7 @@ def note():
             f"{platform.python_version()}, {platform.system()}:  {text}"
         )
         print(line)
-        results = ROOT / "tools" / "bench" / "results"
-        results.mkdir(exist_ok=True)
-        with open(results / "soak.txt", "a") as file:
+        with open(ROOT / "tools" / "bench" / "results" / "soak.txt", "a") as file:
             file.write(line + "\n")
 
     return write

@@ -12,8 +12,8 @@ import pytest
 
 from tests import processes
 from tests.mistakes import ALONE
-from tests.processes import LIMIT, ROOT, Process, check_gone
-from tools.processes import environment
+from tests.processes import ROOT, Process, check_gone
+from tools.processes import environment, run
 
 
 def to_all(process, number):
@@ -144,15 +144,13 @@ print("without:", *threads())
 
 def test_no_thread_of_the_group_outlives_it(tmp_path):
     """Such a thread may hold tensors while the interpreter ends: now and then that is a SIGABRT."""
-    process = subprocess.run(
+    process = run(
         [sys.executable, "-c", THREADS, ROOT / "multigpu_torchrun.py", "1", "1"],
         cwd=tmp_path,
         env=environment(**ALONE, OMP_NUM_THREADS="1"),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
+        stderr=subprocess.PIPE,
     )
-    assert (process.returncode, process.stderr) == (0, "")
-    before, after = process.stdout.splitlines()[-2:]
+    assert (process.status, process.err) == (0, "")
+    before, after = process.lines[-2:]
     assert before.startswith("with the group:") and "gloo" in before
     assert after.startswith("without:") and "gloo" not in after and "tcpstore" not in after

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import utils
-from tests.mistakes import python
 from tests.processes import SPINE, epochs, losses
 
 pytestmark = pytest.mark.quick
@@ -42,10 +41,3 @@ def test_loss_is_global_and_falls_to_the_noise_floor(lesson, trained):
     saved = [torch.load(file)["epochs_run"] for file in process.saves]
     assert saved == [10, 20, 30, 40, 50]
     assert torch.load(process.folder / f"{lesson}.pt")["epochs_run"] == 50
-
-
-def test_the_last_epoch_is_saved(tmp_path):
-    process = python("single_gpu", 5, 3, cwd=tmp_path)
-    saved = [line.split()[1] for line in process.stdout.splitlines() if "saved" in line]
-    assert saved == ["3", "5"]
-    assert torch.load(tmp_path / "single_gpu.pt")["epochs_run"] == 5

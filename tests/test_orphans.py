@@ -5,7 +5,7 @@ import signal
 import time
 
 from tests.faults import held_saves, same
-from tests.processes import LIMIT, Process, check_gone
+from tests.processes import LIMIT, Process, check_gone, run
 
 # As sitecustomize.py on PYTHONPATH: torchrun's workers wait, before they import anything.
 WAIT = """
@@ -16,12 +16,17 @@ while "LOCAL_RANK" in os.environ and not os.path.exists(go):
 """
 
 
-def test_workers_end_with_their_agent(tmp_path):
-    with Process("multinode", 1_000_000, 10, cwd=tmp_path) as process:
-        process.wait_for(r"Epoch +10 \| checkpoint")
+def test_workers_end_with_their_agent_and_a_job_started_again_resumes(trained, tmp_path):
+    env = held_saves(tmp_path / "held")
+    with Process("multigpu_torchrun", 30, 10, cwd=tmp_path, env=env) as process:
+        process.wait_for(r"Epoch +20 \| loss")
         assert len(process.workers()) == 2
         os.kill(process.process.pid, signal.SIGKILL)
         check_gone(process)
+    (tmp_path / "held" / "hold").unlink()
+    process = run("multigpu_torchrun", 30, 10, cwd=tmp_path)
+    assert process.status == 0 and "Resuming after epoch 10" in process.lines, process.tail
+    assert same(trained("multigpu_torchrun").saves[2], tmp_path / "multigpu_torchrun.pt")
 
 
 def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
@@ -36,14 +41,3 @@ def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
         process.process.wait()
         (tmp_path / "go").touch()
         check_gone(process)
-
-
-def test_a_job_started_again_resumes_from_what_was_saved(trained, tmp_path):
-    env = held_saves(tmp_path / "held")
-    with Process("multigpu_torchrun", 30, 10, cwd=tmp_path, env=env) as process:
-        process.wait_for(r"Epoch +20 \| loss")
-        os.kill(process.process.pid, signal.SIGKILL)
-    (tmp_path / "held" / "hold").unlink()
-    with Process("multigpu_torchrun", 30, 10, cwd=tmp_path) as process:
-        assert process.wait() == 0, process.tail
-    assert same(trained("multigpu_torchrun").saves[2], tmp_path / "multigpu_torchrun.pt")

@@ -1,11 +1,9 @@
 """What starts and ends every command of the tools and the tests."""
 
-import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
 
 import psutil
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from tests.processes import ROOT, alive
 from tools import processes
 from tools.errors import UserError
-from tools.processes import Process, environment, free_port
+from tools.processes import Process, environment
 
 pytestmark = pytest.mark.quick
 
@@ -100,12 +98,3 @@ def test_without_psutil_a_tool_says_where_it_is():
     ran = processes.run([sys.executable, "-S", "-m", "workshop", "list"], cwd=ROOT)
     assert ran.status == 2 and len(ran.lines) == 1
     assert " has no psutil: source .venv/bin/activate, then again" in ran.out
-
-
-def test_a_free_port_is_given_to_nobody_else():
-    ports = {free_port() for _ in range(20)}
-    assert len(ports) == 20
-    for port in ports:
-        with closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):
-            other.bind(("localhost", port))
-    socket.create_server(("localhost", port)).close()  # a server reuses addresses

@@ -303,12 +303,12 @@ axes.legend()
 # -------------------
 #
 # **A batch that cannot be shared.** ``batch_size is 13, but must be a multiple of the number of processes, 2: the
-# nearest is 12`` is said before the processes meet. So is what else can be known then: an option that does not exist,
-# a file that is not there, a text shorter than a block, a checkpoint or weights that do not fit. What takes the
-# whole text, or a look at a URL, is reported after that. torchrun's processes print the line once on each node; under ``mpirun`` or ``srun`` (:doc:`launchers`) rank 0 does.
+# nearest is 12`` is said before the processes meet, and so is an option that does not exist. A text that is missing or
+# shorter than a block is reported when it is read, by every rank; a checkpoint or weights that do not fit, too.
+# torchrun's processes print the line once on each node; under ``mpirun`` or ``srun`` (:doc:`launchers`) rank 0 does.
 #
 # **A checkpoint of another run.** It would be overwritten by this one, so it is refused: by the shape of
-# the model, by the vocabulary, or by the text.
+# the model, by the tokenizer, or by the text.
 #
 # **Only 85 % of the time goes into computing, the rest into waiting for data.** The log says so below
 # 90 %: the file with the tokens is on a disk that is too slow, or shared by too many.

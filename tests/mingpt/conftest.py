@@ -1,6 +1,8 @@
 """A process group of one, and options with which training takes a second."""
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 import torch.distributed as dist
@@ -9,6 +11,7 @@ import torch.nn.functional as F
 from mingpt import checkpoints
 from mingpt.config import Config
 from tests.mingpt import texts
+from tests.processes import LIMIT, ROOT, environment
 
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401  to compile imports it, which fails once distutils is there
@@ -23,6 +26,15 @@ TINY = {
 def options(**others):
     """TINY with `others` as words of a command line."""
     return [word for name, value in {**TINY, **others}.items() for word in (f"--{name}", value)]
+
+
+def python(module, *words, cwd, **variables):
+    """`python -m mingpt.MODULE WORDS`, to its end: without torchrun, and on the CPU."""
+    variables = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
+    return subprocess.run(
+        [sys.executable, "-m", f"mingpt.{module}", *map(str, words)], cwd=cwd, timeout=LIMIT,
+        env=environment(OMP_NUM_THREADS="1", **variables), capture_output=True, text=True,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,6 @@
-"""GPT-2's byte pairs: the real ones where they can be had, and a small stand-in, trained on."""
+"""GPT-2's byte pairs: of a small stand-in, since the real ones would be downloaded."""
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,8 +12,9 @@ import tiktoken
 from guard import UserError
 from mingpt import tokens
 from tests.mingpt import texts
-from tests.mingpt.conftest import options
-from tests.processes import LIMIT, ROOT, STANDALONE, run
+from tests.mingpt.conftest import options, python
+from tests.mistakes import ALONE
+from tests.processes import ROOT, STANDALONE, run
 
 # What Python runs first: the name gpt2 stands for 256 bytes and one pair, with tiktoken as it is.
 STAND_IN = r"""
@@ -26,18 +24,6 @@ tiktoken.registry.ENCODINGS["gpt2"] = tiktoken.Encoding(
     "gpt2", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256}
 )
 """
-
-
-@pytest.mark.skipif(
-    "TIKTOKEN_CACHE_DIR" not in os.environ,
-    reason="GPT-2's byte pairs: no TIKTOKEN_CACHE_DIR that has them, and nothing is downloaded",
-)
-def test_the_real_ones():
-    kind = tokens.build("gpt2", "")
-    text = "Hello, wörld <|endoftext|>"
-    assert len(kind) == 50257
-    assert kind.encode("Hello world").tolist() == [15496, 995]
-    assert tokens.restore(kind.about).decode(kind.encode(text).tolist()) == text
 
 
 def test_a_vocabulary_that_cannot_be_had(monkeypatch):
@@ -63,10 +49,12 @@ def test_a_training_and_a_sample(tmp_path):
     # "ab" is one token, ä two; the mark of an end is no end in the middle of a text
     assert (kept.dtype, len(kept), max(kept.tolist())) == (torch.uint16, len(text), 256)
     assert texts.curve(tmp_path)[8] < math.log(50257)
-    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    sample = [sys.executable, "-m", "mingpt.sample", "--prompt", "ab ä", "--temperature", "0"]
-    said = subprocess.run(
-        sample, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True,
-        timeout=LIMIT,
-    )  # fmt: skip
+    words = ("--prompt", "ab ä", "--temperature", 0)
+    said = python("sample", *words, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert said.returncode == 0 and said.stdout.startswith("ab ä"), said
+    before = (tmp_path / "mingpt.pt").read_bytes()
+    refused = python("main", *options(data="text"), cwd=tmp_path, **ALONE)
+    assert refused.stderr.startswith(
+        "main.py: mingpt.pt has tokenizer gpt2, but chars was asked for: ask for gpt2, move it away"
+    )
+    assert refused.returncode == 2 and (tmp_path / "mingpt.pt").read_bytes() == before

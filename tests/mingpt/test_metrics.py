@@ -1,6 +1,5 @@
 """The log: waiting for data, MFU, files that cannot be written, lines above a progress bar."""
 
-import errno
 import os
 import pty
 import re
@@ -10,7 +9,6 @@ import sys
 import termios
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +20,8 @@ from mingpt.metrics import Metrics
 from mingpt.model import GPT, GPTConfig
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
-from tests.processes import LIMIT, ROOT
+from tests.mistakes import ALONE
+from tests.processes import LIMIT, ROOT, environment
 
 
 def loader(device="cpu", seconds=0.0):
@@ -79,6 +78,38 @@ def test_mfu_is_of_a_known_peak_or_not_told(
     assert f" tokens/s | MFU {line['mfu']:.1%} | computing " in out
 
 
+def test_the_speed_is_that_of_training(group, config, monkeypatch, tmp_path):
+    """Of the steps since the last line, or since a validation, whose time does not count."""
+    clock = iter([0, 10, 10, 100, 105, 105])
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=clock.__next__, time=float))
+    args = config()
+    log = Metrics(args, args.build(8), loader(), 0)
+    log.trained(9, torch.tensor([1.0, 1.0]))
+    log.validated(14, torch.tensor([1.0, 1.0]))
+    log.trained(19, torch.tensor([1.0, 1.0]))
+    speeds = texts.curve(tmp_path, "tokens_per_second")
+    assert set(speeds.values()) == {args.batch_size * args.block_size}
+
+
+def test_tensorboard_has_what_the_log_has(group, config, capsys, tmp_path):
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="no tensorboard: --tensorboard needs it",
+    )
+    args = config(tensorboard=str(tmp_path / "board"))
+    log = Metrics(args, args.build(8), loader(), 0)
+    log.validated(14, torch.tensor([3.0, 2.0]))
+    log.trained(19, torch.tensor([1.0, 1.0]))
+    told = events.EventAccumulator(args.tensorboard)
+    told.Reload()
+    found = {name: told.Scalars(name) for name in told.Tags()["scalars"]}
+    assert set(found) == {"val_loss", "train_loss", "tokens_per_second", "computing"}
+    assert [(event.step, event.value) for event in found["val_loss"]] == [(15, 1.5)]
+    log.board.flush = lambda: os.listdir(__file__)  # always fails, which ends nothing
+    log.validated(24, torch.tensor([3.0, 2.0]))
+    assert "the log cannot be written (Not a directory)" in capsys.readouterr().out
+
+
 def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     """A limit on the size of files stands for the full disk."""
     args = config()
@@ -92,23 +123,9 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     said = capsys.readouterr().out
-    assert f"This line is not kept, {log.path} cannot be written (No space left on device)" in said
+    assert "This line is not kept, the log cannot be written (No space left on device)" in said
     log.validated(5, loss)
     assert [line["step"] for line in texts.log(log.path.parent)] == [4, 6]
-
-
-def test_a_tensorboard_that_cannot_be_written_is_told_once(group, config, capsys):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    args = config()
-    log = Metrics(args, args.build(8), loader(), 3)
-    log.board = SimpleNamespace(add_scalar=full, log_dir="board")
-    for step in range(2):
-        log.validated(step, torch.tensor([3.0, 2.0]))
-    told = capsys.readouterr().out
-    assert told.count("No more for TensorBoard, board cannot be written (No space left") == 1
-    assert [line["step"] for line in texts.log(log.path.parent)] == [1, 2]
 
 
 def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
@@ -127,28 +144,15 @@ def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, t
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
     assert len(texts.log(tmp_path)) == 2  # the same run, once more
-    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
-    (tmp_path / "mingpt.jsonl").rename(tmp_path / "far.jsonl")
-    (tmp_path / "mingpt.jsonl").symlink_to("far.jsonl")
-    assert validated(0)["far.1"] == 1 and (tmp_path / "mingpt.jsonl").is_symlink()
-    monkeypatch.setattr(Path, "rename", lambda *_: os.listdir(__file__))  # always fails
-    validated(0)
-    assert "of an earlier run is continued (Not a directory)" in capsys.readouterr().out
-    assert len(texts.log(tmp_path)) == 2
 
 
 def test_lines_stand_above_the_bar(text, tmp_path):
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (24, 100))
     words = [sys.executable, "-m", "mingpt.main", *map(str, options(data=text))]
-    variables = {
-        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
-        "MASTER_ADDR": "localhost", "MASTER_PORT": "0", "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",  # more of them crawl when others compete for the cores
-    }  # fmt: skip
-    ran = subprocess.Popen(
-        words, cwd=tmp_path, env={**os.environ, **variables}, stdout=end, stderr=end
-    )
+    # More threads than one crawl when others compete for the cores.
+    env = environment(**ALONE, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+    ran = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=end, stderr=end)
     os.close(end)
     limit = threading.Timer(LIMIT, ran.kill)
     limit.start()

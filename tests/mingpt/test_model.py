@@ -175,17 +175,6 @@ def test_samples_follow_the_prediction():
     assert set(three.tolist()) == set(odds.topk(3).indices.tolist())
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"n_embd": 50}, "n_embd is 50, but must be a multiple of n_head, 3: the nearest is 51"),
-    ({"n_embd": 1}, "n_embd is 1, but must be a multiple of n_head, 3: the nearest is 3"),
-    ({"n_layer": 0}, "n_layer is 0, but must be at least 1"),
-    ({"dropout": 1.0}, r"dropout is 1.0, but must be in \[0, 1\)"),
-])  # fmt: skip
-def test_a_shape_that_cannot_be(options, message):
-    with pytest.raises(ValueError, match=message):
-        GPTConfig.preset("gpt-nano", **options)
-
-
 def test_an_unknown_preset_and_too_long_a_text():
     with pytest.raises(ValueError, match="no preset 'gpt3', but gpt-nano, "):
         GPTConfig.preset("gpt3")

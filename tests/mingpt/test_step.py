@@ -1,14 +1,12 @@
 """One step of the trainer: precision, accumulation, clipping; a validation that drops nothing."""
 
-import os
 import signal
-import threading
 
 import numpy as np
 import pytest
 import torch
 
-from mingpt import checkpoints, data, trainer
+from mingpt import data, trainer
 
 
 @pytest.fixture
@@ -123,19 +121,3 @@ def test_targets_are_one_token_ahead_and_no_training_text_is_validated_on(group,
     others = "".join(vocabulary[token] for token in dataset.val.numbers)
     assert letters + others == text.read_text()
     assert len(others) == len(text.read_text()) // 10
-
-
-def test_saving_waits_for_no_disk(config, group, tmp_path, monkeypatch):
-    """While the disk takes its time, `save` has long returned: all it waited for is the copy."""
-    args = config(checkpoint_path=str(tmp_path / "slow.pt"))
-    dataset, model, _ = trainer.load_train_objs(args)
-    disk, fsync = threading.Event(), os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (disk.wait(20), fsync(file)))
-    loader, weights = trainer.prepare_dataloader(dataset, args), torch.zeros(1000)
-    file = checkpoints.CheckpointFile(args, model, loader)
-    file.save({"model": {"weight": weights}, "steps_run": 1})
-    assert not (tmp_path / "slow.pt").exists()
-    weights += 1  # the next step
-    disk.set()
-    file.wait()
-    assert torch.load(tmp_path / "slow.pt")["model"]["weight"].sum() == 0

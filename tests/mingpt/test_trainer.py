@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +14,11 @@ import torch
 
 from mingpt.model import GPT, GPTConfig
 from tests.faults import leftovers, same, slow_saves
-from tests.mingpt.conftest import TINY, options
+from tests.mingpt.conftest import TINY, options, python
 from tests.mingpt.texts import curve, log
-from tests.processes import ROOT, STANDALONE, Process, run
+from tests.mistakes import ALONE
+from tests.processes import ROOT, STANDALONE, Process, environment, run
+from tools import processes
 
 ONEDNN = {"products": "onednn"} if torch.backends.mkldnn.is_available() else {}
 # processes, and what else differs
@@ -55,17 +56,6 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
     assert list(found) == list(reference)
     assert found == pytest.approx(reference, abs=1e-4)
     assert min(found.values()) < max(found.values()) - 0.2  # and it has learnt something
-
-
-def test_a_group_that_is_left_is_told():
-    code = """import torch.distributed as dist
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-kept = dist.group.WORLD
-dist.destroy_process_group()"""
-    env = {**os.environ, **STRICT}
-    words = [sys.executable, "-c", code]
-    ended = subprocess.run(words, env=env, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert "threads of a process group are left" in ended.stderr
 
 
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
@@ -110,11 +100,7 @@ def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
     ends = []
     abc = ("--prompt", "abc")
     for prompt in (abc, abc, ()):  # the same seed, the same text
-        words = [sys.executable, "-m", "mingpt.sample", *prompt, "--count", "40"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-        ended = subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-        )
+        ended = python("sample", *prompt, "--count", 40, cwd=folder)
         assert (ended.returncode, ended.stderr) == (0, "")
         ends.append(ended.stdout.splitlines()[-1])
     assert ends[0] == ends[1]
@@ -194,23 +180,13 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
 
 
 def test_a_process_of_another_launcher_ends_with_the_status_asked_for(text, tmp_path):
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
-    words = [*options(data=text, total_steps=100_000), "--stopped_status", 99]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mingpt.main", *map(str, words)], cwd=tmp_path, text=True,
-        env={**os.environ, **rank, "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        while "Step     5 | train" not in (line := process.stdout.readline()):
-            assert line, process.stderr.read()
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-        assert (process.returncode, said) == (99, "")
-    finally:
-        process.kill()
+    words = [sys.executable, "-m", "mingpt.main", "--stopped_status", 99]
+    words += options(data=text, total_steps=100_000)
+    env = environment(PYTHONPATH=str(ROOT), **ALONE)
+    with processes.Process(words, tmp_path, env, stderr=subprocess.PIPE) as it:
+        it.wait_for(r"Step +5 \| train")
+        it.process.send_signal(signal.SIGTERM)
+        assert (it.wait(), it.err) == (99, "")
     assert torch.load(tmp_path / "mingpt.pt")["steps_run"] >= 5
 
 
