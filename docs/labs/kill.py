@@ -41,9 +41,10 @@ def started(pid):
 
 
 for line in command.stdout:
-    # Of torchrun's own report: when it noticed, and nothing of its threads.
-    if re.match(r"Epoch|Resuming|E.*failed|[\w.]+\.py: ", line):
-        say(line.rstrip())
+    # Of torchrun's own log: when it noticed, and without where it stands.
+    line = re.sub(r"^E\d{4} .*\] failed", "torchrun: failed", line.rstrip())
+    if re.match(r"Epoch|Resuming|torchrun: |[\w.]+\.py: ", line):
+        say(line)
     epoch = re.match(r"Epoch +(\d+) \| loss", line)
     if epoch and kill_after and int(epoch[1]) == kill_after[0]:
         del kill_after[0]

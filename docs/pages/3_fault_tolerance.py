@@ -64,8 +64,8 @@ Fault tolerance
 #
 #    python docs/labs/kill.py 4 python -m tools.series run multigpu_torchrun@1 10 2
 #
-# The agent notices the death (``failed``) and starts both workers again. The run reaches epoch 10.
-# But the new workers begin with epoch 1: they do not know that there is a checkpoint.
+# The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
+# new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
 
 # %% [markdown]
 # What the command says
@@ -89,15 +89,15 @@ Fault tolerance
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this anyway,
 #    but prints a warning.
 #
-# ``hello.py`` prints the variables that each worker gets. Then the workers add up their ranks,
-# which shows that they reach each other:
+# ``hello.py`` prints the numbers that ``torchrun`` gives to each worker. Then the workers add up
+# their ranks, which shows that they reach each other:
 #
 # .. run::
 #    :expect: rank 1: .*LOCAL_RANK=1
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
 #
-# ``GROUP_RANK`` is the number of the node. It becomes interesting in :doc:`4_multinode`.
+# ``GROUP_RANK`` is the number of the node. Here it is always 0, since there is one node.
 #
 # .. fold:: Why a restart needs a new store
 #
@@ -155,8 +155,8 @@ Fault tolerance
 # Resuming from a checkpoint
 # --------------------------
 #
-# Look again at the run that was killed. A checkpoint of epoch 4 was on the disk, and the restarted
-# workers trained from epoch 1.
+# Look again at the output of ``multigpu_torchrun@1``. A checkpoint of epoch 4 was on the disk, and
+# the restarted workers trained from epoch 1.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: resume
@@ -231,8 +231,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # -------------------
 #
 # **The momentum is lost.** A script that does not load the optimizer's state resumes without an
-# error. Compare both right after epoch 20. One process with a batch size of 256 takes 8 steps per
-# epoch, so every step counts:
+# error. Here two scripts resume from the same checkpoint, of 20 epochs, and the second does not
+# load the momentum. With one process and a batch size of 256 an epoch has 8 steps, so every step
+# counts:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
@@ -286,7 +287,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    echo "half of a file" > half.pt
 #    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
 #
-# This protects a run against the death of its processes. A machine that is lost takes the checkpoint
-# with it. The next page, :doc:`4_multinode`, trains on several machines and loses one.
+# This protects a run against the death of its processes. A machine that is lost takes the
+# checkpoint with it. The next page, :doc:`4_multinode`, trains on several machines and loses one.
 #
 # :doc:`symptoms` lists these errors and more by their text.
