@@ -10,8 +10,8 @@ Fault tolerance
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run and the more devices it has, the more likely one of them fails. The finished
-# script is started by ``torchrun``, the launcher that comes with PyTorch:
+# The longer a run and the more devices it has, the more likely one of them fails. ``torchrun``, the
+# launcher that comes with PyTorch, starts the finished script:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -33,14 +33,14 @@ Fault tolerance
 # ------------------------------------
 #
 # First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends one of its
-# processes SIGKILL, here after epoch 4 of 10. It marks every line with the seconds since the start:
+# processes SIGKILL, here after epoch 5 of 10. It marks every line with the seconds since the start:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
 #    :status: 1
 #    :mark: SIGKILL
 #
-#    python docs/labs/kill.py 4 python multigpu.py 10 2
+#    python docs/labs/kill.py 5 python multigpu.py 10 2
 #
 # ``mp.spawn`` terminates the other process and reports the death. Then the run is over, and nothing
 # starts it again.
@@ -62,7 +62,7 @@ Fault tolerance
 #    :mark: Epoch +1 \| loss|failed
 #    :show: 13 2
 #
-#    python docs/labs/kill.py 4 python -m tools.series run multigpu_torchrun@1 10 2
+#    python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
 #
 # The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
 # new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
