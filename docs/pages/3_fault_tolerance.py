@@ -253,8 +253,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # so.
 # :doc:`symptoms` shows what it prints then, under *Signal 9*.
 #
-# **It trains nothing and ends with success.** The checkpoint has run as many epochs already. This
-# is one more start in the folder of the run above:
+# **It trains nothing and ends with success.** The checkpoint has as many epochs already as the
+# command asks for. This is one more start after the run with the two kills:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50

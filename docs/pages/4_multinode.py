@@ -155,8 +155,8 @@ Multi-node training
 #    ls node0 node1
 #
 # The worker on ``node0`` loses its connection and fails. Its agent waits at the rendezvous until a
-# second node has come. Then both agents start their workers, which find the newest checkpoint on
-# ``node0``. The new node receives it over the network:
+# second node has come. Then both agents start their workers. The one on ``node1`` has no checkpoint
+# and receives that of ``node0``, over the network. The figure shows the epochs over time:
 
 # %%
 import re
@@ -194,8 +194,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #    When a process is killed, its system closes its connections, and the processes at the other end
 #    notice at once. A machine that loses its power closes nothing. The others then wait for a
-#    timeout. :doc:`launchers` lists nine ways to fail, under "When something dies", with the
-#    seconds until each was noticed and until training resumed.
+#    timeout. :doc:`launchers` lists the failures that its tests try, under "When something dies",
+#    with the seconds until each was noticed and until training resumed.
 
 # %% [markdown]
 # What could go wrong
