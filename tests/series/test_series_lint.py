@@ -66,8 +66,8 @@ BREACHES = {
     ),
     "noise": (
         "beyond/four.py", "for batch in self", "for batch in  self", STALE,
-        "beyond/four.py:30: [four] 'for batch in  self.train_data:' is line 31 of two.py, only moved "
-        "or laid out anew: leave it as two.py has it",
+        "beyond/four.py:30: [four] 'for batch in  self.train_data:' is line 31 of two.py, only "
+        "moved or laid out anew: leave it as two.py has it",
         "lessons.toml:57: [four] 4 changed lines (2 added, 2 removed), budget 2: "
         "shorten beyond/four.py",
     ),
