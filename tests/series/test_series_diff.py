@@ -129,10 +129,10 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
     lesson = series.load(tree.root)["three"]
     assert lesson.count() == (10, 8)
     assert not any(row.counted for row in lesson.rows if not row.changed)
-    tree.edit("three.py", "\n\nFifty epochs will do.", "\nMore.\n\nFifty epochs will do.")
-    tree.edit("three.py", "import torch\n", "import os\n\n\nimport torch\n")
-    tree.edit("three.py", "    dist.init", "    # Why.\n    dist.init")
-    tree.edit("three.py", '"""Join the process group."""', '"""Join the process group now."""')
+    tree.edit("beyond/three.py", "\n\nFifty epochs will do.", "\nMore.\n\nFifty epochs will do.")
+    tree.edit("beyond/three.py", "import torch\n", "import os\n\n\nimport torch\n")
+    tree.edit("beyond/three.py", "    dist.init", "    # Why.\n    dist.init")
+    tree.edit("beyond/three.py", '"""Join the process group."""', '"""Join the process group now."""')
     assert series.load(tree.root)["three"].count() == (13, 9)
 
 
@@ -190,9 +190,9 @@ def test_a_scope_that_takes_nothing_is_told_what_changed():
 def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
     before = series.load(tree.root)["three"].edit("resume").fingerprint
     tree.edit("two.py", "import torch\n", "import os\nimport torch\n")
-    tree.edit("three.py", "import torch\n", "import os\nimport torch\n")
+    tree.edit("beyond/three.py", "import torch\n", "import os\nimport torch\n")
     assert series.load(tree.root)["three"].edit("resume").fingerprint == before
-    tree.edit("three.py", "self.epochs_run = 0", "self.epochs_run = 1")
+    tree.edit("beyond/three.py", "self.epochs_run = 0", "self.epochs_run = 1")
     assert series.load(tree.root)["three"].edit("resume").fingerprint != before
 
 

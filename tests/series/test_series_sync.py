@@ -11,7 +11,8 @@ from tools.series.lint import lint
 
 OLD = "            # Summed on the device, without waiting for it.\n"
 NEW = "            # Summed on the device, for speed.\n"
-SCRIPTS = ["one.py", "two.py", "three.py", "beyond/four.py"]
+THREE = "beyond/three.py"
+SCRIPTS = ["one.py", "two.py", THREE]
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_change_reaches_all_descendants_once_and_nothing_else(repo, capsys):
     repo.edit("one.py", OLD, NEW)
     changed = state(repo)
     assert run(repo, "one", "--check") == 0
-    reached = ["two.py: +1 -1", "three.py: +1 -1", "beyond/four.py: +1 -1"]
+    reached = ["two.py: +1 -1", "beyond/three.py: +1 -1"]
     assert capsys.readouterr().out.splitlines() == [f"{line} (not written)" for line in reached]
     assert state(repo) == changed
     assert run(repo, "./one.py") == 0
@@ -94,17 +95,17 @@ def test_a_lesson_that_was_never_committed_is_merged_as_well(repo):
 
 def test_in_conflict_nothing_is_written(repo, capsys):
     """Although two.py comes first and merges well."""
-    repo.edit("three.py", "range(self.epochs_run, total_epochs)", "range(self.epochs_run, 9)")
+    repo.edit(THREE, "range(self.epochs_run, total_epochs)", "range(self.epochs_run, 9)")
     commit(repo)
     repo.edit("one.py", "for epoch in range(total_epochs)", "for epoch in range(1, total_epochs)")
     repo.edit("one.py", OLD, NEW)
     before = state(repo)
     assert run(repo, "one") == 1
     assert capsys.readouterr().out == (
-        "three.py: conflict in lines 42: make the change there by hand, then sync one "
+        "beyond/three.py: conflict in lines 42: make the change there by hand, then sync one "
         "--by-hand three\nnothing is written\n"
     )
-    assert repo.read("three.py").splitlines()[41].strip().startswith("for epoch in range(self")
+    assert repo.read(THREE).splitlines()[41].strip().startswith("for epoch in range(self")
     assert state(repo) == before
 
 
@@ -136,7 +137,7 @@ def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo):
     by_hand = repo.read("two.py")
     assert run(repo, "one", "--by-hand", "two") == 0
     assert repo.read("two.py") == by_hand
-    assert NEW in repo.read("three.py") and NEW in repo.read("beyond/four.py")
+    assert NEW in repo.read(THREE)
 
 
 def test_a_failing_file_system_leaves_no_file_torn_and_no_other(repo, monkeypatch, capsys):
@@ -154,20 +155,20 @@ def test_a_failing_file_system_leaves_no_file_torn_and_no_other(repo, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["five.py"], "no lesson is called 'five.py'; there are: one, two, three, four\n"),
+        (["five.py"], "no lesson is called 'five.py'; there are: one, two, three\n"),
         (["one", "--by-hand", "five"], "no lesson is called 'five'; there are:"),
         (["two"], "git merge-file failed: error: Cannot merge binary files: "),
-        (["four"], "git has no beyond/four.py at HEAD to compare with: commit it first\n"),
+        (["three"], "git has no beyond/three.py at HEAD to compare with: commit it first\n"),
         (["one"], "[Errno 2] No such file or directory: '/"),
     ],
 )
 def test_what_cannot_be_synced_is_one_line(repo, capsys, arguments, message):
-    if arguments == ["four"]:
-        commit(repo, "beyond/four.py")
+    if arguments == ["three"]:
+        commit(repo, THREE)
     elif arguments == ["two"]:
-        (repo.root / "three.py").write_bytes(b"\0")
+        (repo.root / THREE).write_bytes(b"\0")
     elif arguments == ["one"]:
-        (repo.root / "beyond/four.py").unlink()
+        (repo.root / THREE).unlink()
     assert run(repo, *arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(message) and captured.err.count("\n") == 1
