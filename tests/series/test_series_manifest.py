@@ -89,6 +89,20 @@ MISTAKES = {
         'match = "Sampler"', 'match = "("',
         "26: [two.edit] match '(' is not a regular expression: missing )",
     ),
+    "observation that is no pattern": (
+        'name = "resume"', 'name = "resume"\nshows = "("', "shows '(' is not a regular expression"
+    ),
+    "unknown fault": (
+        'name = "resume"', 'name = "resume"\nshows = "x"\nfault = "flood"',
+        "fault 'flood' is none of kill, raise, ",
+    ),
+    "observation without a pattern": (
+        'name = "resume"', 'name = "resume"\nprocesses = 2',
+        "processes says nothing of the output: add shows",
+    ),
+    "comparison with nothing": (
+        'name = "resume"', 'name = "resume"\nsame = "(x)"', "compare two runs: add again"
+    ),
 }  # fmt: skip
 
 
