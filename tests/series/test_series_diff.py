@@ -74,6 +74,11 @@ def test_an_insertion_is_slid_to_where_it_tears_no_statement_apart(above, insert
     assert diff(new, old) == [f"-f:     {line}".rstrip() for line in inserted]
 
 
+def test_repeated_lines_are_inserted_last_as_git_has_it():
+    rows = compare(Source("old.py", "x()\nx()\n"), Source("new.py", "x()\nx()\nx()\n"))
+    assert [(row.sign, row.number) for row in rows] == [(" ", 1), (" ", 2), ("+", 3)]
+
+
 def test_no_sliding_loses_or_invents_a_line():
     choice = random.Random(0).choice
     pool = ["p", "q", "", "    p", "    q"]

@@ -27,6 +27,10 @@ MISTAKES = {
         'utils = ["SIZE", ', "utils = [1, ",
         "1: [series] 'utils' must be a list of strings, not [1, 'Numbers', 'parse_args', 'report']",
     ),
+    "a name instead of names": (
+        'utils = ["SIZE", "Numbers", "parse_args", "report"]', 'utils = "SIZE"',
+        "1: [series] 'utils' must be a list of strings, not 'SIZE'",
+    ),
     "unknown key of a lesson": (
         'title = "Restarts"', 'titel = "Restarts"',
         "40: [three] unknown key 'titel': correct or drop it; known: budget, edit, "

@@ -110,7 +110,8 @@ def test_a_renamed_function_is_told_though_definitions_are_aligned_by_name():
 
 
 def test_the_docstring_may_be_reworded_and_laid_out_as_it_must():
-    old, new = '"""One.\n\nTwo (or so),\nfour.\n"""\n', '"""One.\nFour,\n\nTwo (or so),\n"""\n'
+    old = '"""One.\n\nTwo (or so),\nfour (too).\n"""\n'
+    new = '"""One.\nfour (too).\n\nTwo (or so),\n"""\n'
     assert noises(old, new) == noises(new, old) == []
 
 
