@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-import uuid
+from contextlib import ExitStack
 
 import pytest
 from filelock import FileLock
@@ -25,25 +25,13 @@ def quick_starts():
         yield
 
 
-def named(size):
-    """A cluster, to be started, whose name no other run of the tests has."""
-    return Cluster(size, f"test-{uuid.uuid4().hex[:8]}")
-
-
 @pytest.fixture
 def cluster():
     """Makes clusters of a size; all are taken down."""
     if not POSSIBLE:
         pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
-    made = []
-
-    def make(size):
-        made.append(named(size))
-        return made[-1].up()
-
-    yield make
-    for one in made:
-        one.down()
+    with ExitStack() as stack:
+        yield lambda size: stack.enter_context(Cluster(size))
 
 
 def train_once(factory, name, args, nproc):

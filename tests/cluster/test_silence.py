@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE, named
+from tests.cluster.conftest import POSSIBLE
 from tests.cluster.training import BACK, NOTICED, SAVE_EVERY, Fault, Training, record, repeated
+from tools.cluster import Cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +44,7 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
 
 def freeze(undisturbed):
     """Only a time limit of the process group ends that wait: one line more in the script."""
-    with named(2) as nodes:
+    with Cluster(2) as nodes:
         training = Training(nodes)
         for name in nodes.nodes:
             script = nodes.folder(name) / "multinode.py"

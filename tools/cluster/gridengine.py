@@ -73,7 +73,7 @@ def start(cluster: Cluster) -> None:
         subprocess.run(["cp", "-a", where, place / str(number)], check=True)
         mounts += f"mountpoint -q {where} || mount --bind {place}/{number} {where}; "
     (place / "0" / "default" / "common" / "act_qmaster").write_text("node1\n")
-    environment = {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
+    cluster.environment |= {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
 
     def conf(words, name="", text=""):
         if text:
@@ -83,7 +83,7 @@ def start(cluster: Cluster) -> None:
 
     for name in cluster.nodes:
         cluster.output(name, ["sh", "-c", mounts])
-    cluster.serve(environment, [("node1", ["sge_qmaster"])])
+    cluster.serve([("node1", ["sge_qmaster"])])
     cluster.until(lambda: "execd_spool" in conf("-sconf"), "the master of Grid Engine is silent")
     for name in cluster.nodes:
         conf(f"-ah {name}")
@@ -99,7 +99,7 @@ def start(cluster: Cluster) -> None:
         raise UserError(f"Grid Engine takes no queue: {said.strip()}")
     # With the mounts, for a node that is replaced has none.
     execd = ["sh", "-c", f"{mounts}exec sge_execd"]
-    cluster.serve({}, [(name, execd) for name in cluster.nodes])
+    cluster.serve([(name, execd) for name in cluster.nodes])
 
     def ready():
         lines = cluster.output("node1", ["qstat", "-f"]).splitlines()
