@@ -6,11 +6,10 @@ import sys
 from contextlib import ExitStack
 
 import pytest
-from filelock import FileLock
 
 from tests.cluster.jobs import SHORT
 from tests.cluster.training import ARGS, Training
-from tests.processes import ROOT, STANDALONE, Process
+from tests.processes import ROOT
 from tools.cluster import Cluster
 
 POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
@@ -34,31 +33,16 @@ def cluster():
         yield lambda size: stack.enter_context(Cluster(size))
 
 
-def train_once(factory, name, args, nproc):
-    """The checkpoint of a run on one node, trained once for all processes of the tests."""
-    base = factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with FileLock(shared / f"{name}.lock"):
-        if not (shared / name).exists():
-            folder = factory.mktemp(name)
-            with Process(
-                "multinode", *args[1:], cwd=folder, nproc=nproc, launcher=STANDALONE
-            ) as process:
-                assert process.wait() == 0, process.tail
-            folder.rename(shared / name)  # only a run that has ended well
-    return shared / name / "multinode.pt"
+@pytest.fixture(scope="session")
+def one_node(trained):
+    """The checkpoint of one node with four processes, after the arguments SHORT."""
+    return trained("multinode", *SHORT[1:], nproc=4).folder / "multinode.pt"
 
 
 @pytest.fixture(scope="session")
-def one_node(tmp_path_factory):
-    """One node with four processes, after the arguments SHORT."""
-    return train_once(tmp_path_factory, "one-node", SHORT, 4)
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory):
-    """The training that nobody disturbs."""
-    return train_once(tmp_path_factory, "undisturbed", ARGS, 2)
+def undisturbed(trained):
+    """That of a training that nobody disturbs."""
+    return trained("multinode", *ARGS[1:]).folder / "multinode.pt"
 
 
 @pytest.fixture
