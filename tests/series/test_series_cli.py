@@ -62,6 +62,22 @@ distribute-the-data: Distributing the data (3 added, 3 removed)
     )
 
 
+def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, capsys):
+    old = [f"x{n} = {n}" for n in range(1, 21)] + ["def f():", "    pass"]
+    new = [line + " + 1" if line[:3] in ("x2 ", "x9 ", "x17", "x20") else line for line in old]
+    tree.become_two(old, [*new[:-1], "    return"], '"module", "f"')
+    _, out = run(tree, capsys, "diff", "b")
+    headers = [line for line in out.splitlines() if line.startswith("@@")]
+    assert headers == ["@@ b.py:2 @@ module", "@@ b.py:17 @@ module", "@@ b.py:22 @@ f"]
+
+
+def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree, capsys):
+    match = '{{ in = "module", match = "{}" }}'
+    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    _, out = run(tree, capsys, "diff", "b", "--edit", "0")
+    assert "@@ b.py:1 @@ module\n-a\n b\n c\n z\n" in out
+
+
 def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_edits(tree, capsys):
     assert "in no edit" not in run(tree, capsys, "diff", "three")[1]
     tree.edit("lessons.toml", '["Trainer.__init__", "Trainer._load', '["Trainer._load')
@@ -117,6 +133,12 @@ def test_what_cannot_be_done_is_one_line(tree, capsys, arguments, message):
     (tree.root / "README.md").unlink()
     status, out = run(tree, capsys, *arguments)
     assert status == 2 and out.startswith(message) and out.count("\n") == 1
+
+
+def test_a_command_is_required(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "required: COMMAND" in capsys.readouterr().err
 
 
 def test_neither_torch_nor_anything_else_to_install_is_imported(tree):

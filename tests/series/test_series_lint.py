@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from tests.processes import ROOT
 from tools import series
 from tools.series.__main__ import main
 from tools.series.lint import lint
@@ -78,6 +79,14 @@ BREACHES = {
     "utils imports it from torch": (
         "utils.py", "from torch.utils", "from torch import nn, distributed as d\nfrom torch.utils",
         f"utils.py:3: 'from torch import nn, distributed as d': {FORBIDDEN}",
+    ),
+    "utils imports from it, within a function": (
+        "utils.py", "return SIZE", "from torch.distributed.rpc import x",
+        f"utils.py:10: 'from torch.distributed.rpc import x': {FORBIDDEN}",
+    ),
+    "utils reaches for it": (
+        "utils.py", "return SIZE", "return torch.distributed.get_rank()",
+        f"utils.py:10: 'return torch.distributed.get_rank()': {FORBIDDEN}",
     ),
     "utils has a name more": (
         "utils.py", "SIZE = 100", "SIZE, MORE = 100, 200",
@@ -156,3 +165,10 @@ def test_the_command_sums_up_or_fails(tree, capsys):
     assert main(["--root", str(tree.root), "lint"]) == 1
     out = "lessons.toml:40: [three] no 'budget': add it (a whole number)\n"
     assert capsys.readouterr().out == out
+
+
+def test_the_chain_of_the_theory_page_has_small_edits_and_short_lines():
+    chain = series.load(ROOT / "docs" / "theory")
+    assert all(sum(lesson.count()) <= lesson.budget for lesson in chain if lesson.parent)
+    for script in chain.root.glob("*.py"):
+        assert max(map(len, script.read_text().splitlines())) <= chain.columns, script

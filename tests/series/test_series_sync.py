@@ -1,6 +1,5 @@
 """A change of one script, carried to its descendants: all of them, or none."""
 
-import os
 import subprocess
 
 import pytest
@@ -16,9 +15,11 @@ SCRIPTS = ["one.py", "two.py", THREE]
 
 
 @pytest.fixture
-def repo(tree, monkeypatch):
-    """The good series, committed, in a repository that no setting of the user's reaches."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+def repo(tree, tmp_path, monkeypatch):
+    """The good series, committed, by a user who likes conflicts in another style."""
+    settings = tmp_path / "gitconfig"
+    settings.write_text("[merge]\n\tconflictStyle = diff3\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.delenv("GIT_DIR", raising=False)
     git(tree, "init", "--quiet")
@@ -130,9 +131,10 @@ def test_every_conflict_is_told_with_its_line_of_the_file_as_it_is(repo, capsys)
     assert capsys.readouterr().out.startswith("b.py: conflict in lines 10, 20, 30: ")
 
 
-def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo):
+def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo, capsys):
     repo.edit("one.py", "    main(args)\n", "    print(1)\n    main(args)\n")
     assert run(repo, "one") == 1
+    assert THREE not in capsys.readouterr().out  # below a conflict there is nothing to merge
     repo.edit("two.py", OLD, NEW)
     by_hand = repo.read("two.py")
     assert run(repo, "one", "--by-hand", "two") == 0
