@@ -86,6 +86,7 @@ def test_code_cells_follow_the_files_they_use(site):
     code = re.findall(r'<(ins|span) class="l" id="multigpu-L\d+".*?>(.*?)\n</\1>', page)
     script = site.read("multigpu.py").splitlines()
     assert [html.unescape(re.sub("<[^>]+>", "", line)) for _, line in code] == script
+    assert "<mark>DistributedSampler</mark>" in page
     text = site.built(f"html/text/series/{site.lesson.page}.txt")
     for edit in site.lesson.edits[:3]:
         for line in edit.lines:

@@ -1,5 +1,6 @@
 """A change of one script, carried to its descendants: all of them, or none."""
 
+import os
 import subprocess
 
 import pytest
@@ -15,11 +16,9 @@ SCRIPTS = ["one.py", "two.py", THREE]
 
 
 @pytest.fixture
-def repo(tree, tmp_path, monkeypatch):
-    """The good series, committed, by a user who likes conflicts in another style."""
-    settings = tmp_path / "gitconfig"
-    settings.write_text("[merge]\n\tconflictStyle = diff3\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+def repo(tree, monkeypatch):
+    """The good series, committed, in a repository that no setting of the user's reaches."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.delenv("GIT_DIR", raising=False)
     git(tree, "init", "--quiet")
