@@ -44,6 +44,10 @@ NOISY = {
         "f(a)  # one\ng(b)", "f(a)  # two\ng(c)",
         [f"new.py:2: 'f(a)  # two' is line 2 of old.py, {ANEW}"],
     ),
+    "comment reworded beside a change": (
+        "f(a)  # one\ng(1)", "f(a)  # two\nh(2)",
+        ["new.py:2: only a comment changes at 'f(a)  # two'"],
+    ),
     "moved within the function": (
         "x = y\ng(2)\ng(3)\ng(4)", "g(2)\ng(3)\ng(4)\nx = y",
         [f"new.py:5: 'x = y' is line 2 of old.py, {ANEW}"],
