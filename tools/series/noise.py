@@ -48,7 +48,7 @@ def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) ->
         says_much = len(old) > 2 or "import" in old  # `return x` may well stand in many places
         if not pairs and there.scope in known and says_much:
             what = f"{there.text.strip()!r} is line {line.number} of {lesson.parent.file}"
-            yield _problem(lesson, there, f"{what}, only moved or laid out anew")
+            yield _problem(lesson, there, f"{what}, only moved, laid out anew or commented otherwise")
         for name, other in sorted(pairs - renamed):
             renamed.add((name, other))
             yield _problem(lesson, there, f"{name!r} is only renamed to {other!r}")
