@@ -25,7 +25,7 @@ def in_function(body):
 
 
 LAYOUT = "only layout or comments change at"
-ANEW = "only moved, laid out anew or commented otherwise"
+ANEW = "the same but for its place, layout or comment"
 NOISY = {
     "spaces": ("f(a,b)", "f(a, b)", [f"new.py:2: {LAYOUT} 'f(a, b)'"]),
     "line breaks and trailing comma": (
@@ -46,7 +46,7 @@ NOISY = {
     ),
     "comment reworded beside a change": (
         "f(a)  # one\ng(1)", "f(a)  # two\nh(2)",
-        ["new.py:2: 'f(a)  # two' is line 2 of old.py, only moved, laid out anew or commented otherwise"],
+        [f"new.py:2: 'f(a)  # two' is line 2 of old.py, {ANEW}"],
     ),
     "moved within the function": (
         "x = y\ng(2)\ng(3)\ng(4)", "g(2)\ng(3)\ng(4)\nx = y",

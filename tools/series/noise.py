@@ -13,6 +13,7 @@ from .diff import Line, hunks
 from .model import Lesson
 from .source import Problem
 
+_SAME = "the same but for its place, layout or comment"
 _IDENTIFIERS = ("id", "attr", "arg", "name", "asname")  # the fields of ast's nodes that hold names
 
 
@@ -48,7 +49,7 @@ def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) ->
         says_much = len(old) > 2 or "import" in old  # `return x` may well stand in many places
         if not pairs and there.scope in known and says_much:
             what = f"{there.text.strip()!r} is line {line.number} of {lesson.parent.file}"
-            yield _problem(lesson, there, f"{what}, only moved, laid out anew or commented otherwise")
+            yield _problem(lesson, there, f"{what}, {_SAME}")
         for name, other in sorted(pairs - renamed):
             renamed.add((name, other))
             yield _problem(lesson, there, f"{name!r} is only renamed to {other!r}")
