@@ -139,6 +139,7 @@ def show_and_destroy():
 lesson.dist.destroy_process_group = show_and_destroy
 lesson.worker(lesson.utils.parse_args(lesson.__doc__, resume=True))
 print("without:", *threads())
+assert not gc.isenabled()  # it stays off
 """
 
 

@@ -40,6 +40,7 @@ MISTAKES = {
         {"RANK": "0", "LOCAL_RANK": "0"},
     ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
+    "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),
     "not a number": Mistake("multigpu_torchrun", "ten", ".* total_epochs: .*'ten' .*--help.*"),
     "unknown flag": Mistake("multinode", "5 1 --lr=1", "unrecognized arguments: --lr=1 .*--help.*"),

@@ -86,6 +86,7 @@ def test_code_cells_follow_the_files_they_use(site):
     code = re.findall(r'<(ins|span) class="l" id="multigpu-L\d+".*?>(.*?)\n</\1>', page)
     script = site.read("multigpu.py").splitlines()
     assert [html.unescape(re.sub("<[^>]+>", "", line)) for _, line in code] == script
+    assert "<mark>DistributedSampler</mark>" in page
     text = site.built(f"html/text/series/{site.lesson.page}.txt")
     for edit in site.lesson.edits[:3]:
         for line in edit.lines:
@@ -132,6 +133,12 @@ Prose with ``literal`` words and `a link <https://pytorch.org/>`__.
 .. not-run:: it needs a cluster
 
    srun python multinode.py
+
+.. note::
+
+   Mind the gap.
+
+See :doc:`another page </x>`.
 """
 
 
@@ -141,6 +148,7 @@ def test_a_page_as_a_notebook():
     nbformat.validate(made)
     title, first, text, run, rest, last = [cell.source for cell in made.cells]
     assert (title, last) == ("# Title", code) and "```sh\nsrun python multinode.py\n```" in rest
+    assert "> Mind the gap." in rest and rest.endswith("See *another page*.")
     assert text.startswith(
         "## A section\n\nProse with `literal` words and [a link](https://pytorch.org/)."
     )
@@ -163,7 +171,9 @@ def test_parts_of_one_run_share_a_folder_in_a_notebook(tmp_path):
     lines = "   echo one > kept\n   cat kept\n"
     parts = [f".. run::\n   :expect: one\n   :lines: {n} {n}\n\n{lines}\n" for n in (1, 2)]
     made = notebook.make([("text", "Title\n====="), ("text", "\n".join(parts))])
-    first, second = [cell.source.removeprefix("%%bash\n") for cell in made.cells[-2:]]
+    magic, first = made.cells[-2].source.split("\n", 1)
+    second = made.cells[-1].source.removeprefix("%%bash\n")
+    assert magic == "%%bash"  # which raises if the command fails
     shutil.copy(ROOT / "docs" / "fresh.py", tmp_path)
 
     def ran(cell):

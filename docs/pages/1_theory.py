@@ -96,7 +96,7 @@ What is DDP
 #    same. If a model skips layers on some ranks only, DDP needs ``find_unused_parameters=True``.
 #
 # .. run::
-#    :expect: Gradients arrive: 5\.
+#    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
 #    :mark: Gradients arrive|all-reduces
 #    :show: 2 0
 #
@@ -127,7 +127,7 @@ What is DDP
 #    25 MiB, which ``bucket_cap_mb`` changes.
 #
 # .. run::
-#    :expect: Each step: 3 all-reduces
+#    :expect: Each step: 3 all-reduces, 25,344 bytes
 #    :mark: all-reduces
 #    :show: 2 0
 #

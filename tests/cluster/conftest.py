@@ -3,14 +3,13 @@
 import os
 import shutil
 import sys
-import uuid
+from contextlib import ExitStack
 
 import pytest
-from filelock import FileLock
 
 from tests.cluster.jobs import SHORT
 from tests.cluster.training import ARGS, Training
-from tests.processes import ROOT, STANDALONE, Process
+from tests.processes import ROOT
 from tools.cluster import Cluster
 
 POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
@@ -25,52 +24,25 @@ def quick_starts():
         yield
 
 
-def named(size):
-    """A cluster, to be started, whose name no other run of the tests has."""
-    return Cluster(size, f"test-{uuid.uuid4().hex[:8]}")
-
-
 @pytest.fixture
 def cluster():
     """Makes clusters of a size; all are taken down."""
     if not POSSIBLE:
         pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
-    made = []
-
-    def make(size):
-        made.append(named(size))
-        return made[-1].up()
-
-    yield make
-    for one in made:
-        one.down()
-
-
-def train_once(factory, name, args, nproc):
-    """The checkpoint of a run on one node, trained once for all processes of the tests."""
-    base = factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with FileLock(shared / f"{name}.lock"):
-        if not (shared / name).exists():
-            folder = factory.mktemp(name)
-            with Process(
-                "multinode", *args[1:], cwd=folder, nproc=nproc, launcher=STANDALONE
-            ) as process:
-                assert process.wait() == 0, process.tail
-            folder.rename(shared / name)  # only a run that has ended well
-    return shared / name / "multinode.pt"
+    with ExitStack() as stack:
+        yield lambda size: stack.enter_context(Cluster(size))
 
 
 @pytest.fixture(scope="session")
-def one_node(tmp_path_factory):
-    """One node with four processes, after the arguments SHORT."""
-    return train_once(tmp_path_factory, "one-node", SHORT, 4)
+def one_node(trained):
+    """The checkpoint of one node with four processes, after the arguments SHORT."""
+    return trained("multinode", *SHORT[1:], nproc=4).folder / "multinode.pt"
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory):
-    """The training that nobody disturbs."""
-    return train_once(tmp_path_factory, "undisturbed", ARGS, 2)
+def undisturbed(trained):
+    """That of a training that nobody disturbs."""
+    return trained("multinode", *ARGS[1:]).folder / "multinode.pt"
 
 
 @pytest.fixture

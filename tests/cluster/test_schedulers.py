@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE, named
+from tests.cluster.conftest import POSSIBLE
 from tests.cluster.jobs import FILES, SHORT, Command, close, crash, lay
 from tests.cluster.training import ARGS, NOTICED, SAVE_EVERY, record
 from tests.faults import most_repeated, same
 from tests.processes import ROOT
-from tools.cluster import gridengine, slurm, ssh
+from tools.cluster import Cluster, gridengine, slurm, ssh
 
 LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
 
@@ -61,7 +61,7 @@ def ran(nodes, words, **env):
 
 @pytest.fixture(scope="module")
 def with_slurm():
-    with named(2) as nodes:
+    with Cluster(2) as nodes:
         slurm.start(nodes)
         yield nodes
 
@@ -172,7 +172,7 @@ def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
 
 @pytest.fixture
 def with_ssh():
-    with named(2) as nodes:
+    with Cluster(2) as nodes:
         ssh.start(nodes)
         yield nodes
 
@@ -221,7 +221,7 @@ def test_a_list_of_hosts(with_ssh, shared, one_node):
 
 @missing(gridengine.PROGRAMS)
 def test_grid_engine(shared, one_node):
-    with named(2) as nodes:
+    with Cluster(2) as nodes:
         gridengine.start(nodes)
         ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
                     "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT],

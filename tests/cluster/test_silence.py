@@ -1,26 +1,8 @@
 """What goes silent on real nodes: nobody closes a connection."""
 
-import os
 import signal
-from concurrent.futures import ThreadPoolExecutor, wait
 
-import pytest
-
-from tests.cluster.conftest import POSSIBLE, named
-from tests.cluster.training import BACK, NOTICED, SAVE_EVERY, Fault, Training, record, repeated
-
-
-@pytest.fixture(scope="module", autouse=True)
-def freezing(undisturbed):
-    """Of a minute, torchrun waits half for the frozen one: that passes beside the other test."""
-    if not POSSIBLE:
-        pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(freeze, undisturbed)
-        if "CLUSTER_RECORD" in os.environ:
-            wait([future])
-        yield future
-        future.result()
+from tests.cluster.training import BACK, NOTICED, SAVE_EVERY, Fault, record, repeated
 
 
 def test_a_link_is_cut_and_healed(training, undisturbed):
@@ -41,24 +23,18 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
     assert repeated(fault.clock) <= SAVE_EVERY
 
 
-def freeze(undisturbed):
+def test_a_process_freezes(training, undisturbed):
     """Only a time limit of the process group ends that wait: one line more in the script."""
-    with named(2) as nodes:
-        training = Training(nodes)
-        for name in nodes.nodes:
-            script = nodes.folder(name) / "multinode.py"
-            text = script.read_text()
-            limit = "timeout=__import__('datetime').timedelta(seconds=8)"
-            changed = text.replace("(device_id=", f"({limit}, device_id=")
-            assert changed != text
-            script.write_text(changed)
-        training.start().reach(12)
-        fault = Fault("a process is frozen, timeout of 8 s", training)
-        training.signal("node2", "worker", signal.SIGSTOP)
-        fault.went_on(8 + NOTICED)
-        training.ends_like(undisturbed)
-        assert repeated(fault.clock) <= SAVE_EVERY
-
-
-def test_a_process_freezes(freezing):
-    freezing.result()
+    for name in training.nodes.nodes:
+        script = training.nodes.folder(name) / "multinode.py"
+        text = script.read_text()
+        limit = "timeout=__import__('datetime').timedelta(seconds=8)"
+        changed = text.replace("(device_id=", f"({limit}, device_id=")
+        assert changed != text
+        script.write_text(changed)
+    training.start().reach(12)
+    fault = Fault("a process is frozen, timeout of 8 s", training)
+    training.signal("node2", "worker", signal.SIGSTOP)
+    fault.went_on(8 + NOTICED)
+    training.ends_like(undisturbed)
+    assert repeated(fault.clock) <= SAVE_EVERY

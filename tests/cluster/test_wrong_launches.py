@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE, named
+from tests.cluster.conftest import POSSIBLE
 from tests.cluster.jobs import SHORT, Command, lay
 from tests.processes import ROOT
+from tools.cluster import Cluster
 
 WAIT = 6  # seconds, as JOIN_TIMEOUT
 LIMIT = 3 * WAIT + 180  # seconds until it must have ended; a busy machine takes a minute to start
@@ -60,7 +61,7 @@ CASES = {
 
 def launched(case):
     """What each node said, with its exit status."""
-    with named(2) as nodes:
+    with Cluster(2) as nodes:
         if case.taken:
             code = f"{HOLD}time.sleep(999)"
             holder = nodes.run("node1", [sys.executable, "-c", code], stdout=subprocess.PIPE)

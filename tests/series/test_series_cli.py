@@ -62,13 +62,29 @@ distribute-the-data: Distributing the data (3 added, 3 removed)
     )
 
 
+def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, capsys):
+    old = [f"x{n} = {n}" for n in range(1, 21)] + ["def f():", "    pass"]
+    new = [line + " + 1" if line[:3] in ("x2 ", "x9 ", "x17", "x20") else line for line in old]
+    tree.become_two(old, [*new[:-1], "    return"], '"module", "f"')
+    _, out = run(tree, capsys, "diff", "b")
+    headers = [line for line in out.splitlines() if line.startswith("@@")]
+    assert headers == ["@@ b.py:2 @@ module", "@@ b.py:17 @@ module", "@@ b.py:22 @@ f"]
+
+
+def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree, capsys):
+    match = '{{ in = "module", match = "{}" }}'
+    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    _, out = run(tree, capsys, "diff", "b", "--edit", "0")
+    assert "@@ b.py:1 @@ module\n-a\n b\n c\n z\n" in out
+
+
 def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_edits(tree, capsys):
     assert "in no edit" not in run(tree, capsys, "diff", "three")[1]
     tree.edit("lessons.toml", '["Trainer.__init__", "Trainer._load', '["Trainer._load')
     assert "in no edit" not in run(tree, capsys, "diff", "three", "--edit", "resume")[1]
     _, out = run(tree, capsys, "diff", "three")
     assert "\nleave-it-to-torchrun: Leaving the processes to torchrun (5 added, 7 removed)\n" in out
-    assert "@@ three.py:38 @@ Trainer._load_checkpoint\n" in out
+    assert "@@ beyond/three.py:38 @@ Trainer._load_checkpoint\n" in out
     titles = ["leave-it-to-torchrun: ", "resume: Going on", "in no edit, or in several"]
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
@@ -88,34 +104,27 @@ def test_the_tree_is_indented_by_parents(tree, capsys):
 one                  One device
   two      23 of 25  All devices
     three  18 of 20  Restarts
-    four     2 of 2  Double precision
 ''')  # fmt: skip
 
 
 def test_the_table_is_what_the_readme_has(tree, capsys):
-    tree.edit("lessons.toml", '"Double precision"', '"a|b"')
-    tree.edit("lessons.toml", "beyond/four.py 50 10", "beyond/four.py | tee")
+    tree.edit("lessons.toml", '"Restarts"', '"a|b"')
     status, out = run(tree, capsys, "table")
     assert status == 0 and out not in tree.read("README.md")
-    assert (
-        r"| [beyond/four.py](beyond/four.py) | a\|b | `python beyond/four.py \| tee` | 2 (1 + 1) |"
-        in out
-    )
+    assert r"| [beyond/three.py](beyond/three.py) | a\|b | `OMP_NUM_THREADS=1 torchrun" in out
     assert run(tree, capsys, "table", "--write") == (0, "")
     readme = tree.read("README.md")
-    assert f"\n<!-- lessons:begin -->\n{out}<!-- lessons:end -->\n\nGo on with" in readme
     assert readme.startswith("# Counting\n")
+    assert f"\n<!-- lessons:begin -->\n{out}<!-- lessons:end -->\n\nGo on with" in readme
     run(tree, capsys, "table", "--write")
     assert tree.read("README.md") == readme
-    assert not list(tree.root.glob(".README*"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["diff", "tow"], "no lesson is called 'tow'; there are: one, two, three, four\n"),
+        (["diff", "tow"], "no lesson is called 'tow'; there are: one, two, three\n"),
         (["diff", "two", "--edit", "x"], "no edit of two is called 'x'; there are: start-proc"),
-        (["diff", "one", "--edit", "x"], "no edit of one is called 'x'; there are: none\n"),
         (["diff", "one"], "one has no parent to differ from\n"),
         (["table", "--write"], "[Errno 2] No such file or directory: "),
     ],
@@ -124,6 +133,12 @@ def test_what_cannot_be_done_is_one_line(tree, capsys, arguments, message):
     (tree.root / "README.md").unlink()
     status, out = run(tree, capsys, *arguments)
     assert status == 2 and out.startswith(message) and out.count("\n") == 1
+
+
+def test_a_command_is_required(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "required: COMMAND" in capsys.readouterr().err
 
 
 def test_neither_torch_nor_anything_else_to_install_is_imported(tree):

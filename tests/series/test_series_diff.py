@@ -47,22 +47,9 @@ def test_an_inserted_function_is_one_block_of_its_own_scope():
         def z():
             pass
         """
-    assert diff(old, new) == [
-        "-a:     y = 1",
-        "+a:     y = 2",
-        "+b:",
-        "+b:",
-        "+b: def b(x):",
-        "+b:     x += 1",
-        "+b:     return x",
-    ]
-    assert diff(new, old)[2:] == [
-        "-b:",
-        "-b:",
-        "-b: def b(x):",
-        "-b:     x += 1",
-        "-b:     return x",
-    ]
+    inserted = ["b:", "b:", "b: def b(x):", "b:     x += 1", "b:     return x"]
+    assert diff(old, new) == ["-a:     y = 1", "+a:     y = 2", *[f"+{b}" for b in inserted]]
+    assert diff(new, old) == ["-a:     y = 2", "+a:     y = 1", *[f"-{b}" for b in inserted]]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +59,6 @@ def test_an_inserted_function_is_one_block_of_its_own_scope():
         # has its place too high where more lines follow, too low where fewer do.
         (["if a:", "    f()"], ["if b:", "    f()"], []),
         (["if a:", "    f()"], ["if b:", "    f()"], ["g(1)", "g(2)", "g(3)"]),
-        (["for a in x:", "    p()", "    q()"], ["for b in x:", "    p()", "    q()"], ["g()"]),
-        (
-            ["for a in x:", "    p()", "    q()"],
-            ["for b in x:", "    p()", "    q()"],
-            ["g(1)", "g(2)", "g(3)", "g(4)"],
-        ),
         # Blank lines in it are no place to cut.
         (["for a in x:", "    p()", "", "    q()"], ["for b in x:", "    p()", "", "    q()"], []),
         # With a blank line between: above the block, not below.
@@ -129,11 +110,10 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
     lesson = series.load(tree.root)["three"]
     assert lesson.count() == (10, 8)
     assert not any(row.counted for row in lesson.rows if not row.changed)
-    tree.edit("three.py", "\n\nFifty epochs will do.", "\nMore.\n\nFifty epochs will do.")
-    tree.edit("three.py", "import torch\n", "import os\n\n\nimport torch\n")
-    tree.edit("three.py", "    dist.init", "    # Why.\n    dist.init")
-    tree.edit("three.py", '"""Join the process group."""', '"""Join the process group now."""')
-    assert series.load(tree.root)["three"].count() == (13, 9)
+    tree.edit("beyond/three.py", "\n\nFifty epochs will do.", "\nMore.\n\nFifty epochs will do.")
+    tree.edit("beyond/three.py", "import torch\n", "import os\n\n\nimport torch\n")
+    tree.edit("beyond/three.py", "    dist.init", "    # Why.\n    dist.init")
+    assert series.load(tree.root)["three"].count() == (12, 8)
 
 
 def deal(old, new, *scopes):
@@ -163,9 +143,8 @@ def test_a_line_of_no_edit_is_named_with_its_scope_and_text():
     ]
 
 
-@pytest.mark.parametrize("match", [None, re.compile("a")])
-def test_a_line_of_two_edits_is_named_with_both(match):
-    dealt, problems = deal("", "a\n", Scope("module", match), Scope("module", match))
+def test_a_line_of_two_edits_is_named_with_both():
+    dealt, problems = deal("", "a\n", Scope("module"), Scope("module"))
     assert dealt == ["+a None"]
     assert problems == [
         "new.py:1: [new] +'a' in module belongs to 0 and to 1: narrow one of them with a match"
@@ -190,9 +169,9 @@ def test_a_scope_that_takes_nothing_is_told_what_changed():
 def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
     before = series.load(tree.root)["three"].edit("resume").fingerprint
     tree.edit("two.py", "import torch\n", "import os\nimport torch\n")
-    tree.edit("three.py", "import torch\n", "import os\nimport torch\n")
+    tree.edit("beyond/three.py", "import torch\n", "import os\nimport torch\n")
     assert series.load(tree.root)["three"].edit("resume").fingerprint == before
-    tree.edit("three.py", "self.epochs_run = 0", "self.epochs_run = 1")
+    tree.edit("beyond/three.py", "self.epochs_run = 0", "self.epochs_run = 1")
     assert series.load(tree.root)["three"].edit("resume").fingerprint != before
 
 

@@ -8,12 +8,12 @@ from tools import series
 from tools.errors import UserError
 
 FIVE = """[five]
-parent = "{}"
+parent = "one"
 title = ""
 page = ""
 run = "true"
 budget = 1
-edit = {}
+edit = [3]
 """
 MISTAKES = {
     "not TOML": (
@@ -50,9 +50,9 @@ MISTAKES = {
         'page = "1_one"', 'page = "1_one"\nbudget = 3', "9: [one] unknown key 'budget'"
     ),
     "no shell command": (
-        "standalone three.py 50 10", "standalone 'three.py",
-        "40: [three] run \"OMP_NUM_THREADS=1 torchrun --standalone 'three.py\" is not a shell "
-        "command: No closing quotation",
+        "standalone beyond/three.py 50 10", "standalone 'beyond/three.py",
+        "40: [three] run \"OMP_NUM_THREADS=1 torchrun --standalone 'beyond/three.py\" is not a "
+        "shell command: No closing quotation",
     ),
     "no command": (
         'run = "python one.py 50 10"', 'run = "A=1"', "9: [one] run 'A=1' is not a shell command"
@@ -62,35 +62,28 @@ MISTAKES = {
         "14: [two] parent 'won' is no lesson above this one; above are: one",
     ),
     "two lessons of one file": (
-        '"beyond/four.py"\nparent', '"two.py"\nparent',
-        "57: [four] file 'two.py' belongs to [two] already",
+        '"beyond/three.py"\nparent', '"two.py"\nparent',
+        "40: [three] file 'two.py' belongs to [two] already",
     ),
     "no table": ("[series]", "five = 3\n[series]", "1: [five] 'five' is not a table"),
     "unknown key of an edit": (
-        'name = "resume"', 'name = "resume"\nhint = ""', "52: [three.edit] unknown key 'hint'"
+        'name = "resume"', 'name = "resume"\nhint = ""', "53: [three.edit] unknown key 'hint'"
     ),
     "edits that are no tables": (
-        "[three]", FIVE.format("one", "[3]") + "[three]",
+        "[three]", FIVE + "[three]",
         "40: [five] 'edit' must be tables, not [3]",
-    ),
-    "edits that are no list": (
-        "[three]", FIVE.format("one", "{}") + "[three]", "40: [five] 'edit' must be tables, not {}"
-    ),
-    "parent of the first": (
-        "[one]", FIVE.format("two", "[]") + "[one]",
-        "9: [five] parent 'two' is no lesson above this one; above are: none",
     ),
     "name with a space": (
         'name = "resume"', 'name = "Go on"',
-        "52: [three.edit] name 'Go on': use small letters, digits and single hyphens",
+        "53: [three.edit] name 'Go on': use small letters, digits and single hyphens",
     ),
     "name taken": (
         'name = "resume"', 'name = "leave-it-to-torchrun"',
-        "52: [three.edit] name 'leave-it-to-torchrun' is taken by an edit above",
+        "53: [three.edit] name 'leave-it-to-torchrun' is taken by an edit above",
     ),
     "scope of another type": (
         '"Trainer.__init__", "Trainer._load_checkpoint", "Trainer.train"]', "7]",
-        "52: [three.edit] scope 7 must be a string or { in = …, match = … }",
+        "53: [three.edit] scope 7 must be a string or { in = …, match = … }",
     ),
     "scope without match": (
         '{ in = "imports", match = "Sampler" }', '{ in = "imports" }',
@@ -99,6 +92,20 @@ MISTAKES = {
     "match that is no pattern": (
         'match = "Sampler"', 'match = "("',
         "26: [two.edit] match '(' is not a regular expression: missing )",
+    ),
+    "observation that is no pattern": (
+        'name = "resume"', 'name = "resume"\nshows = "("', "shows '(' is not a regular expression"
+    ),
+    "unknown fault": (
+        'name = "resume"', 'name = "resume"\nshows = "x"\nfault = "flood"',
+        "fault 'flood' is none of kill, raise, ",
+    ),
+    "observation without a pattern": (
+        'name = "resume"', 'name = "resume"\nprocesses = 2',
+        "processes says nothing of the output: add shows",
+    ),
+    "comparison with nothing": (
+        'name = "resume"', 'name = "resume"\nsame = "(x)"', "compare two runs: add again"
     ),
 }  # fmt: skip
 
@@ -117,12 +124,8 @@ def test_a_missing_manifest_says_where_it_was_looked_for(tmp_path):
         series.load(tmp_path)
 
 
-def test_the_root_is_that_of_this_repository_unless_given():
+def test_root_and_file_are_found_unless_given(tree):
     assert series.load().root == Path(__file__).parents[2]
-
-
-def test_the_file_follows_from_the_name_unless_given(tree):
     lessons = series.load(str(tree.root))
-    assert [lesson.file for lesson in lessons] == ["one.py", "two.py", "three.py", "beyond/four.py"]
-    assert lessons["four"].parent is lessons["two"] and lessons["one"].parent is None
-    assert len(lessons) == 4 and lessons["two"].budget == 25
+    assert [lesson.file for lesson in lessons] == ["one.py", "two.py", "beyond/three.py"]
+    assert lessons["three"].parent is lessons["two"] and lessons["one"].parent is None

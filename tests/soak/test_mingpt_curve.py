@@ -8,33 +8,28 @@ import pytest
 from tests.mingpt.texts import curve
 from tests.processes import STANDALONE, run
 
+pytestmark = pytest.mark.soak
 
-def curves(folder, *options, splits=(1, 2, 4), env=()):
-    """`{processes: {step: validation loss}}`."""
-    found = {}
+
+def apart(folder, *options, splits, env=()):
+    """`{step: the most by which the validation losses of as many processes differ there}`."""
+    found = []
     for nproc in splits:
         place = folder / str(nproc)
-        place.mkdir(parents=True)
+        place.mkdir()
         words = ("--eval_every", 50, "--save_every", 500, "--cache", folder / "data", *options)
         process = run(
             "mingpt", *words, cwd=place, nproc=nproc, launcher=STANDALONE, env=env, limit=600
         )
         assert process.status == 0, process.tail
-        found[nproc] = curve(place)
-    return found
+        found.append(curve(place))
+    losses = {step: [one[step] for one in found] for step in found[0]}
+    return {step: max(values) - min(values) for step, values in losses.items()}
 
 
-def apart(found):
-    """`{step: the most by which two of the curves differ there}`."""
-    return {
-        step: max(one[step] for one in found.values()) - min(one[step] for one in found.values())
-        for step in found[1]
-    }
-
-
-@pytest.mark.soak
 def test_a_thousand_steps(tmp_path, note):
-    found = apart(curves(tmp_path, "--total_steps", 1000, "--learning_rate", 1e-3))
+    words = ("--total_steps", 1000, "--learning_rate", 1e-3)
+    found = apart(tmp_path, *words, splits=(1, 2, 4))
     worst = max(found.values())
     note(f"mingpt, 1000 steps at 1, 2 and 4 processes, learning rate 1e-3: validation losses agree "
          f"to {worst:.0e}")  # fmt: skip
@@ -42,13 +37,12 @@ def test_a_thousand_steps(tmp_path, note):
     assert worst < 1e-4
 
 
-@pytest.mark.soak
 def test_in_64_bits_until_chaos_parts_them(tmp_path, note):
     (tmp_path / "sitecustomize.py").write_text(
         "import torch\n\ntorch.set_default_dtype(torch.float64)\n"
     )
     env = {"PYTHONPATH": str(tmp_path)}
-    found = apart(curves(tmp_path, "--total_steps", 400, splits=(1, 2), env=env))
+    found = apart(tmp_path, "--total_steps", 400, splits=(1, 2), env=env)
     told = ", ".join(f"{value:.0e} at step {step}" for step, value in found.items())
     note(f"mingpt at 1 and 2 processes, learning rate 8e-3, in 64 bits: apart by {told}")
     assert max(found[50], found[100]) < 1e-10

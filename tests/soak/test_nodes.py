@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE, named, undisturbed  # noqa: F401  (a fixture)
+from tests.cluster.conftest import POSSIBLE, undisturbed  # noqa: F401  (a fixture)
 from tests.cluster.training import SAVE_EVERY, Training, repeated
+from tools.cluster import Cluster
 
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", 20))
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.soak
 def test_a_node_dies_at_any_moment(undisturbed, note):  # noqa: F811
     worst = 0
     for number in range(ROUNDS):
-        with named(2) as nodes:
+        with Cluster(2) as nodes:
             training = Training(nodes).start()
             clock = training["node1"]
             clock.wait_for(rf"Epoch +{random.Random(number).randrange(6, 55)} \| loss")

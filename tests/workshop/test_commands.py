@@ -11,6 +11,7 @@ import pytest
 
 from tests.processes import ROOT
 from tools.processes import Process
+from workshop import show
 from workshop.exercises import exercises
 
 FIRST = "multigpu/start-the-processes"
@@ -144,6 +145,17 @@ def test_plain_where_there_are_no_colours_and_no_such_letters(workshop):
     assert plain.returncode == 1 and not plain.stderr
     assert "\x1b" not in plain.stdout and "  x " in plain.stdout
     assert "\x1b" not in workshop("list").stdout
+
+
+def test_colours_on_a_terminal_unless_told(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for terminal, no_color, shown in [
+        ("xterm", "", "\x1b[31mwrong\x1b[0m\n"), ("xterm", "1", "wrong\n"), ("dumb", "", "wrong\n"),
+    ]:  # fmt: skip
+        monkeypatch.setenv("TERM", terminal)
+        monkeypatch.setenv("NO_COLOR", no_color)
+        show.say("wrong", "red")
+        assert capsys.readouterr().out == shown
 
 
 def test_the_room_says_who_is_stuck(workshop, tmp_path):

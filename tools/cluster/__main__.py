@@ -1,15 +1,19 @@
-"""python -m tools.cluster: a cluster in a box, for trying launchers and faults. Needs root.
+"""python -m tools.cluster 3: a cluster in a box, for trying launchers and faults. Needs root.
 
-up 3               start three nodes: node1, node2, node3
-up 3 --with slurm  and Slurm on them, gridengine, or ssh (for Open MPI too)
-run node1 CMD...   run a command on a node, in its folder; `all` runs it on every node at once
-cut node2          unplug its network; heal node2 plugs it in again
-kill node2         all its processes die at once; replace node2 puts a new machine there
-list               the nodes, with their addresses and folders
-down               end everything
+Three nodes, node1, node2 and node3; --with slurm, gridengine or ssh (for Open MPI too) puts that on
+them. Then it reads commands, until Ctrl-D, which ends everything:
+
+run node1 CMD...     run a command on a node, in its folder; `all` runs it on every node at once
+start node1 CMD...   the same, without waiting for its end
+cut node2            unplug its network; heal node2 plugs it in again
+kill node2           all its processes die at once; replace node2 puts a new machine there
 """
 
 import argparse
+import cmd
+import contextlib
+import shlex
+import signal
 import sys
 from functools import partial
 
@@ -22,71 +26,70 @@ from .cluster import Cluster
 SCHEDULERS = {"slurm": slurm, "gridengine": gridengine, "ssh": ssh}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Returns the status of what was run, or 2 for a mistake."""
-    options = _parser().parse_args(arguments)
-    return exit_status(lambda: options.run(options), "cluster: ")
-
-
-def _parser():
+def main():
     parser = argparse.ArgumentParser(
         prog="python -m tools.cluster", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--name", default="default", help="for more than one cluster at a time")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name, run):
-        sub = commands.add_parser(name)
-        sub.set_defaults(run=run)
-        return sub
-
-    sub = add("up", _up)
-    sub.add_argument("size", type=int)
-    sub.add_argument("--with", dest="scheduler", choices=SCHEDULERS)
-    sub = add("run", _run)
-    sub.add_argument("node")
-    sub.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD")
-    for name in ("cut", "heal", "kill", "replace"):
-        add(name, _to_a_node(name)).add_argument("node")
-    add("list", _list)
-    add("down", lambda options: Cluster(name=options.name).down())
-    return parser
+    parser.add_argument("size", type=int, help="how many nodes")
+    parser.add_argument("--with", dest="scheduler", choices=SCHEDULERS)
+    options = parser.parse_args()
+    for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))
+    return exit_status(lambda: _serve(options), "cluster: ")
 
 
-def _up(options):
-    cluster = Cluster(options.size, options.name)
-    try:
-        cluster.up()
+def _serve(options):
+    with Cluster(options.size) as cluster:
         if options.scheduler:
             SCHEDULERS[options.scheduler].start(cluster)
-    except BaseException:
-        cluster.down()
-        raise
-    _list(options)
+        for name in cluster.nodes:
+            print(f"{name}  {cluster.address(name)}  {cluster.folder(name)}")
+        Prompt(cluster).cmdloop()
 
 
-def _list(options):
-    cluster = Cluster.open(options.name)
-    for name in cluster.nodes:
-        print(f"{name}  {cluster.address(name)}  {cluster.folder(name)}")
+class Prompt(cmd.Cmd):
+    prompt = "cluster> "
 
+    def __init__(self, cluster):
+        super().__init__()
+        self.do_cut, self.do_heal = cluster.cut, cluster.heal
+        self.do_kill, self.do_replace = cluster.kill, cluster.replace
+        self.cluster = cluster
 
-def _to_a_node(name):
-    return lambda options: getattr(Cluster.open(options.name), name)(options.node)
+    def onecmd(self, line):
+        try:
+            return super().onecmd(line)
+        except KeyboardInterrupt:  # ends what `run` waits for
+            print()
+        except (UserError, ValueError) as error:  # ValueError: a quote that is not closed
+            print(error)
 
+    def do_run(self, line):
+        with contextlib.ExitStack() as ended:
+            for process in [ended.enter_context(process) for process in self._start(line)]:
+                process.wait(FOREVER)
 
-def _run(options):
-    cluster = Cluster.open(options.name)
-    if not options.words:
-        raise UserError("nothing to run: python -m tools.cluster run node1 hostname")
-    if options.node != "all":
-        return cluster.run(options.node, options.words).wait()
-    running = [
-        Process(**cluster.command(name, options.words), say=partial(_say, name))
-        for name in cluster.nodes
-    ]
-    return max(process.wait(FOREVER) for process in running)
+    def do_start(self, line):
+        self._start(line)
+
+    def _start(self, line):
+        node, *words = shlex.split(line) or [""]
+        if not words:
+            raise UserError("nothing to run: run node1 hostname")
+        names = self.cluster.nodes if node == "all" else [node]
+        return [
+            Process(**self.cluster.command(name, words), say=partial(_say, name)) for name in names
+        ]
+
+    def do_help(self, _):
+        print(__doc__.partition("\n\n")[2])
+
+    def do_EOF(self, _):
+        return True
+
+    def emptyline(self):
+        pass
 
 
 def _say(name, line):

@@ -1,37 +1,37 @@
 """Nodes as namespaces: held by one process each, gone when that is gone."""
 
 import contextlib
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from tools import processes
 from tools.errors import UserError
-from tools.files import write_whole
 
-STATE = Path("/run/distributed-pytorch-cluster")
 NETWORK = "10.77.0."
-# Waits for ever as process 1 of a node, and reaps what its processes leave to it.
-INIT = "trap : TERM INT; while :; do sleep 1000 & wait $!; done"
+# Process 1 of a node waits for the end of its input, and reaps what its processes leave to it.
+INIT = "exec 3<&0 </dev/null >/dev/null 2>&1; cat <&3 & wait $!"
 
 
 class Cluster:
     """Up to 200 nodes, node1 onwards, at 10.77.0.11 onwards, on a switch of their own.
 
-    What it has made is noted in a file: whoever comes after a SIGKILL can take it `down`. Raises
-    UserError without root, or for a node that it does not have.
+    The nodes end when the process that has made them does, even by SIGKILL. Raises UserError
+    without root, or for a node that it does not have.
     """
 
-    def __init__(self, size: int = 0, name: str = "default"):
-        self.name, self.size = name, size
-        self.place = STATE / name
-        self.holders: dict[str, int] = {}  # process 1 of each node, as its host sees it
-        self._parents: list[subprocess.Popen] = []
+    def __init__(self, size: int):
+        self.size = size
+        self.place: Path | None = None  # of all files
+        self.environment: dict[str, str] = {}  # that the commands of a scheduler need
+        self._holders: dict[str, subprocess.Popen] = {}
+        self._first: dict[str, str] = {}  # process 1 of each node, as its host sees it
+        self._daemons: list[tuple[str, list[str]]] = []
+        self._running: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Cluster":
         try:
@@ -44,20 +44,17 @@ class Cluster:
         self.down()
 
     def up(self) -> "Cluster":
-        """Start it, and first end an earlier one of the same name."""
         if os.geteuid() != 0 or not sys.platform.startswith("linux"):
             raise UserError(
                 "nodes are namespaces of Linux, which need root: sudo env PATH=$PATH python -m "
-                "tools.cluster …; without it, python docs/labs/nodes.py plays two nodes on one host"
+                "tools.cluster 3; without it, python docs/labs/nodes.py plays two nodes on one host"
             )
         if not shutil.which("ip"):
             raise UserError("no program ip here: install iproute2")
         if not 1 <= self.size <= 200:
             raise UserError(f"{self.size} nodes: ask for 1 to 200")
-        self.down()
-        while not self.place.exists():
-            with contextlib.suppress(FileNotFoundError):  # another, going down, deletes STATE
-                self.place.mkdir(parents=True)
+        self.place = Path(tempfile.mkdtemp(prefix="cluster-"))
+        self.place.chmod(0o755)  # for daemons that are not root's
         names = [f"node{number}" for number in range(1, self.size + 1)]
         lines = [f"{self.address(name)} {name}\n" for name in names]
         (self.place / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
@@ -79,8 +76,9 @@ class Cluster:
         hosts = self.place / f"hosts.{name}"  # its own: a test may break it
         shutil.copy(self.place / "hosts", hosts)
         self._hold(name, f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up")
-        node, switch, port = self.holders[name], self.holders["switch"], f"to-{name}"
-        _sh(f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}")
+        node, switch, port = self._first[name], self._first["switch"], f"to-{name}"
+        words = f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}"
+        _run(words.split())
         self._at("switch", f"ip link set {port} master switch; ip link set {port} up")
         self._at(name, f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up")
         # A machine that boots tells the others that its address is at a new card. Here they have
@@ -91,61 +89,40 @@ class Cluster:
     def _hold(self, name, prepare):
         """A process in namespaces of its own, after the commands in `prepare`.
 
-        It stays once it is noted. If we die before, its input ends, and so does it.
+        When we end, so does its input, and with it the process.
         """
-        process = subprocess.Popen(
+        process = self._holders[name] = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
-             "--mount-proc", "sh", "-ec",
-             f"{prepare}; echo ready; read noted; exec </dev/null >/dev/null 2>&1; {INIT}"],
+             "--mount-proc", "sh", "-ec", f"{prepare}; echo ready; {INIT}"],
             start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
-        with process.stdin, process.stdout, process.stderr:
+        with process.stdout, process.stderr:
             if not process.stdout.readline():
                 said = process.stderr.read().decode().strip()
                 raise UserError(f"cannot make {name}: {said or 'no reason given'}")
-            self._parents.append(process)  # ends with its child, and is to be reaped then
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            self.holders[name] = int(children.split()[0])
-            self._note()
-            process.stdin.write(b"noted\n")
-
-    def _note(self):
-        known = {name: [pid, _born(pid)] for name, pid in self.holders.items()}
-        write_whole(self.place / "state.json", json.dumps(known).encode())
-
-    @classmethod
-    def open(cls, name: str = "default") -> "Cluster":
-        """The one that is up. Raises UserError if none is."""
-        cluster = cls(name=name)
-        cluster.holders = cluster._noted()
-        if "switch" not in cluster.holders:
-            raise UserError("no cluster is up: python -m tools.cluster up 3")
-        cluster.size = len(list(cluster.place.glob("hosts.*")))
-        return cluster
-
-    def _noted(self):
-        """What the file says and is still there: a number may belong to another process now."""
-        with contextlib.suppress(OSError, ValueError):
-            known = json.loads((self.place / "state.json").read_text())
-            return {name: pid for name, (pid, born) in known.items() if _born(pid) == born}
-        return {}
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        self._first[name] = children.split()[0]
 
     def down(self):
-        """End all nodes with all that runs on them, and delete their folders. Never fails twice."""
-        for pid in {**self._noted(), **self.holders}.values():
-            _kill(pid)
-        self.holders = {}
-        for parent in self._parents:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                parent.wait(10)
-        shutil.rmtree(self.place, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            STATE.rmdir()  # if no other cluster is up
+        """End all nodes with all that runs on them, and delete their folders."""
+        for name in list(self._holders):
+            self._end(name)
+        for process in self._running:
+            process.wait()
+        self._running = []
+        if self.place:
+            shutil.rmtree(self.place, ignore_errors=True)
+
+    def _end(self, name):
+        """End process 1 of a node and wait for it: the kernel ends all others of the node first."""
+        process = self._holders.pop(name)
+        process.stdin.close()
+        process.wait()
 
     @property
     def nodes(self) -> list[str]:
-        return [name for name in self.holders if name != "switch"]
+        return [name for name in self._holders if name != "switch"]
 
     def address(self, name: str) -> str:
         return f"{NETWORK}{10 + int(name.removeprefix('node'))}"
@@ -161,7 +138,7 @@ class Cluster:
     def command(self, name: str, words: list[str], env=None) -> dict:
         """`words` and `env` of a command that runs on a node, in its folder."""
         own = {"HOSTNAME": name, "TMPDIR": str(self.temporary(name))}
-        own |= {**self.services["environment"], **(env or {})}
+        own |= {**self.environment, **(env or {})}
         words = [*self._enter(name), f"--wd={self.folder(name)}", "--", *words]
         return {"words": words, "env": {**os.environ, **own}}
 
@@ -176,29 +153,19 @@ class Cluster:
             return processes.run(**self.command(name, words), limit=60).out
         return ""
 
-    @property
-    def services(self) -> dict:
-        """Of the schedulers: the `environment` that their commands need, and their `daemons`."""
-        with contextlib.suppress(OSError):
-            return json.loads((self.place / "services.json").read_text())
-        return {"environment": {}, "daemons": []}
-
-    def serve(self, environment: dict[str, str], daemons: list[tuple[str, list[str]]] = ()):
+    def serve(self, daemons: list[tuple[str, list[str]]]):
         """Start programs that stay, each on a node or on the "switch", which outlives all nodes.
 
         A node that is replaced starts its own again. What they print is in `place`/NODE.log.
         """
-        known = self.services
-        known["environment"].update(environment)
-        known["daemons"] += daemons
-        (self.place / "services.json").write_text(json.dumps(known))
+        self._daemons += daemons
         for name, words in daemons:
             self._serve(name, words)
 
     def _serve(self, name, words):
-        environment = {**os.environ, **self.services["environment"], "PATH": _path()}
+        environment = {**os.environ, **self.environment, "PATH": _path()}
         with open(self.place / f"{name}.log", "a") as log:
-            self._parents.append(subprocess.Popen(
+            self._running.append(subprocess.Popen(
                 [*self._enter(name), "--", *words], env=environment, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             ))  # fmt: skip
@@ -224,21 +191,20 @@ class Cluster:
 
     def kill(self, name: str):
         """All processes of a node die at once; its disk stays. (To pull its plug is to `cut`.)"""
-        _kill(self.holders.pop(self._known(name)))
+        self._end(self._known(name))
         # The kernel removes the cable some time later: by then a new node may have one.
         self._at("switch", f"ip link del to-{name} 2>/dev/null || :")
-        self._note()
 
     def replace(self, name: str):
         """A new machine with the name and address of one that was killed, and an empty disk."""
-        if name in self.holders:
+        if name in self.nodes:
             self.kill(name)
         if not (self.place / f"hosts.{name}").exists():
             raise UserError(self._none(name))
         for disk in (self.folder(name), self.temporary(name)):
             shutil.rmtree(disk)
         self._add(name)
-        for at, words in self.services["daemons"]:
+        for at, words in self._daemons:
             if at == name:
                 self._serve(at, words)
 
@@ -253,7 +219,7 @@ class Cluster:
     def _enter(self, name):
         if name != "switch":
             self._known(name)
-        return ["nsenter", "-t", str(self.holders[name]), "--net", "--uts", "--mount", "--pid"]
+        return ["nsenter", "-t", self._first[name], "--net", "--uts", "--mount", "--pid"]
 
     def _at(self, name, command):
         _run([*self._enter(name), "sh", "-ec", command])
@@ -264,27 +230,7 @@ def _path():
     return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
-def _sh(command):
-    _run(["sh", "-ec", command])
-
-
 def _run(words):
     ran = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if ran.returncode:
         raise UserError(f"{ran.stderr.strip() or ran.returncode}: {' '.join(words)}")
-
-
-def _born(pid):
-    """When a process began, in ticks since the system did; None if there is none."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return None
-
-
-def _kill(pid, limit=10):
-    """End process 1 of a node and wait for it: the kernel ends all others of the node first."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + limit
-    while _born(pid) and time.monotonic() < end:
-        time.sleep(0.005)

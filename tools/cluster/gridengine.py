@@ -24,43 +24,10 @@ urgency_slots min
 accounting_summary FALSE
 qsort_args NONE
 """
-LIMITS = ("rt", "cpu", "fsize", "data", "stack", "core", "rss", "vmem")
-QUEUE = """\
-qname all.q
-hostlist @allhosts
-seq_no 0
-load_thresholds NONE
-suspend_thresholds NONE
-nsuspend 1
-suspend_interval 00:05:00
-priority 0
-min_cpu_interval 00:05:00
-processors UNDEFINED
-qtype BATCH INTERACTIVE
-ckpt_list NONE
-pe_list ddp
-rerun TRUE
-slots 8
-tmpdir /tmp
-shell /bin/csh
-prolog NONE
-epilog NONE
-shell_start_mode posix_compliant
-starter_method NONE
-suspend_method NONE
-resume_method NONE
-terminate_method NONE
-notify 00:00:60
-owner_list NONE
-user_lists NONE
-xuser_lists NONE
-subordinate_list NONE
-complex_values NONE
-projects NONE
-xprojects NONE
-calendar NONE
-initial_state default
-""" + "".join(f"{kind}_{limit} INFINITY\n" for kind in "sh" for limit in LIMITS)
+QUEUE = {
+    "qname": "all.q", "hostlist": "@allhosts", "load_thresholds": "NONE", "pe_list": "ddp",
+    "rerun": "TRUE", "slots": "8", "shell": "/bin/csh",  # as by default at some sites
+}  # fmt: skip
 
 
 def start(cluster: Cluster) -> None:
@@ -73,7 +40,7 @@ def start(cluster: Cluster) -> None:
         subprocess.run(["cp", "-a", where, place / str(number)], check=True)
         mounts += f"mountpoint -q {where} || mount --bind {place}/{number} {where}; "
     (place / "0" / "default" / "common" / "act_qmaster").write_text("node1\n")
-    environment = {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
+    cluster.environment |= {"SGE_ROOT": PLACES[0], "SGE_CELL": "default"}
 
     def conf(words, name="", text=""):
         if text:
@@ -83,7 +50,7 @@ def start(cluster: Cluster) -> None:
 
     for name in cluster.nodes:
         cluster.output(name, ["sh", "-c", mounts])
-    cluster.serve(environment, [("node1", ["sge_qmaster"])])
+    cluster.serve([("node1", ["sge_qmaster"])])
     cluster.until(lambda: "execd_spool" in conf("-sconf"), "the master of Grid Engine is silent")
     for name in cluster.nodes:
         conf(f"-ah {name}")
@@ -94,12 +61,12 @@ def start(cluster: Cluster) -> None:
         conf("-ssconf"), schedule_interval="0:0:1", flush_submit_sec="1", flush_finish_sec="1"))
     conf("-Ahgrp", "hosts", f"group_name @allhosts\nhostlist {' '.join(cluster.nodes)}\n")
     conf("-Ap", "parallel", PARALLEL)
-    said = conf("-Aq", "queue", QUEUE)
+    said = conf("-Aq", "queue", _changed(conf("-sq"), **QUEUE))
     if "added" not in said:
         raise UserError(f"Grid Engine takes no queue: {said.strip()}")
     # With the mounts, for a node that is replaced has none.
     execd = ["sh", "-c", f"{mounts}exec sge_execd"]
-    cluster.serve({}, [(name, execd) for name in cluster.nodes])
+    cluster.serve([(name, execd) for name in cluster.nodes])
 
     def ready():
         lines = cluster.output("node1", ["qstat", "-f"]).splitlines()

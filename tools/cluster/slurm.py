@@ -52,10 +52,11 @@ def start(cluster: Cluster) -> None:
     key.write_bytes(os.urandom(128))
     files = [f"--{what}-file={place}/munge.{what}" for what in ("key", "pid", "log", "seed")]
     munge = ["munged", "--foreground", "--force", f"--socket={place}/munge.socket", *files]
-    cluster.serve({"SLURM_CONF": str(conf)}, [("switch", munge)])
+    cluster.environment["SLURM_CONF"] = str(conf)
+    cluster.serve([("switch", munge)])
     cluster.until((place / "munge.socket").exists, "munge does not start")
-    cluster.serve({}, [("node1", ["slurmctld", "-D", "-i"])])
-    cluster.serve({}, [(name, ["slurmd", "-D", "-N", name]) for name in cluster.nodes])
+    cluster.serve([("node1", ["slurmctld", "-D", "-i"])])
+    cluster.serve([(name, ["slurmd", "-D", "-N", name]) for name in cluster.nodes])
 
     def idle():
         states = cluster.output("node1", ["sinfo", "-h", "-N", "-p", "all", "-o", "%t"]).split()

@@ -43,8 +43,8 @@ def start(cluster: Cluster) -> None:
         (place / name).write_text(server)
     (place / "client").write_text(CLIENT.format(place=place))
     serve = f"mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f {place}/"
-    cluster.serve({"SSH_CONFIG": str(place / "client")},
-                  [(name, ["sh", "-c", serve + name]) for name in cluster.nodes])  # fmt: skip
+    cluster.environment["SSH_CONFIG"] = str(place / "client")
+    cluster.serve([(name, ["sh", "-c", serve + name]) for name in cluster.nodes])
     for name in cluster.nodes:
         there = ["ssh", "-F", str(place / "client"), name, "hostname"]
         cluster.until(lambda there=there, name=name: cluster.output("node1", there).strip() == name,

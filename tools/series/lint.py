@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 import subprocess
+import symtable
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -52,8 +53,12 @@ def _unlisted(series: Series) -> Iterator[Problem]:
 
 def _order(series: Series, source: Source) -> Iterator[Problem]:
     """Definitions stand in the order of the series, and the series knows them all."""
+    starts = {}
+    for line, (name, text) in enumerate(zip(source.scopes, source.lines, strict=True), 1):
+        if text.strip() and name not in ("docstring", "imports", "module"):
+            starts.setdefault(name, line)
     above = None
-    for name, line in source.definitions:
+    for name, line in starts.items():
         if name not in series.order:
             message = f"{name} is not in the order of [series]: add it there, or do without"
             yield Problem(source.file, line, message)
@@ -72,18 +77,14 @@ def _columns(series: Series, lesson: Lesson) -> Iterator[Problem]:
 
 def _manual(lesson: Lesson) -> Iterator[Problem]:
     """The docstring shows one command, in its one indented block: the documented one."""
-    node = lesson.source.docstring
-    if node is None:
-        message = f"no docstring: write one with the indented command {lesson.run!r}"
-        yield Problem(lesson.file, 1, message)
-        return
-    blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", node.value, re.MULTILINE)
+    manual = ast.get_docstring(lesson.source.tree, clean=False) or ""
+    blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", manual, re.MULTILINE)
     commands = [" ".join(block.replace("\\\n", " ").split()) for block in blocks]
     run = " ".join(lesson.run.split())
     if commands != [run]:
         message = f"the docstring's indented commands are {commands or 'none'}"
         message += f": show {run!r}, and nothing else"
-        yield Problem(lesson.file, node.lineno, message)
+        yield Problem(lesson.file, 1, message)
 
 
 def _budget(lesson: Lesson) -> Iterator[Problem]:
@@ -116,9 +117,6 @@ def _stages(series: Series) -> Iterator[Problem]:
             except UserError as error:
                 yield from _in_stage(stage, error.args)
                 return
-        if stage.source.text != lesson.source.text:
-            message = f"its stages end in another script than {lesson.file}"
-            yield Problem(MANIFEST, lesson.line, f"[{lesson.name}] {message}")
     said = set()
     for file, line, message in _undefined_and_unused(found):
         if (found[file].lesson, message) not in said:  # later stages have it, too
@@ -155,53 +153,23 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
 def _utils(series: Series) -> Iterator[Problem]:
     """utils.py has the listed public names, and keeps away from what the lessons teach."""
     try:
-        tree = Source.read(series.root, UTILS).tree
+        source = Source.read(series.root, UTILS)
     except UserError as error:
         yield from error.args
         return
-    for node in ast.walk(tree):
-        if _is_distributed(node):
-            message = f"{ast.unparse(node)!r}: torch.distributed is for the lessons to use"
-            yield Problem(UTILS, node.lineno, message)
-    public = _public(tree)
-    for name in sorted(public.keys() - set(series.utils)):
+    for number, line in enumerate(source.lines, 1):
+        if re.search(r"\btorch(\.| import .*\b)distributed\b", line):
+            message = f"{line.strip()!r}: torch.distributed is for the lessons to use"
+            yield Problem(UTILS, number, message)
+    names = symtable.symtable(source.text, UTILS, "exec").get_symbols()
+    assigned = {name.get_name() for name in names if name.is_assigned()}  # imports are not
+    public = {name for name in assigned if not name.startswith("_")}
+    for name in sorted(public - set(series.utils)):
         message = f"{name!r} is not in utils of [series]: list it, or begin it with an underscore"
-        yield Problem(UTILS, public[name], message)
-    for name in sorted(set(series.utils) - public.keys()):
+        yield Problem(UTILS, 1, message)
+    for name in sorted(set(series.utils) - public):
         message = f"utils of [series] lists {name!r}, but this file does not define it: drop it"
         yield Problem(UTILS, 1, message)
-
-
-def _is_distributed(node: ast.AST) -> bool:
-    match node:
-        case ast.Import(names=aliases):
-            modules = [alias.name for alias in aliases]
-        case ast.ImportFrom(module=str(module), names=aliases):
-            modules = [f"{module}.{alias.name}" for alias in aliases]
-        case ast.Attribute():
-            modules = [ast.unparse(node)] if node.attr == "distributed" else []
-        case _:
-            modules = []
-    return any(re.match(r"torch\.distributed\b", module) for module in modules)
-
-
-def _public(tree: ast.Module) -> dict[str, int]:
-    """The public names that a module defines at its top level, with their lines."""
-    names = {}
-    for node in tree.body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                found = [name]
-            case ast.ClassDef(name=name):
-                found = [name]
-            case ast.Assign(targets=targets):
-                found = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                found = [name]
-            case _:
-                found = []
-        names |= {name: node.lineno for name in found if not name.startswith("_")}
-    return names
 
 
 def _readme(series: Series) -> Iterator[Problem]:

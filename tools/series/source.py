@@ -34,11 +34,8 @@ class Source:
         """Read and parse `file`. Raises UserError (of a Problem) if that fails."""
         try:
             return cls.parse(file, (root / file).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            problem = Problem(file, 1, "no such file: write it, or unlist it in lessons.toml")
         except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte
-            problem = Problem(file, 1, f"cannot be read: {error}")
-        raise UserError(problem)
+            raise UserError(Problem(file, 1, f"cannot be read: {error}")) from None
 
     @classmethod
     def parse(cls, file: str, text: str) -> "Source":
@@ -59,30 +56,6 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
-
-    @cached_property
-    def docstring(self) -> ast.Constant | None:
-        """The node of the module's docstring."""
-        match self.tree.body:
-            case [ast.Expr(value=ast.Constant(value=str()) as node), *_]:
-                return node
-        return None
-
-    @cached_property
-    def definitions(self) -> list[tuple[str, int]]:
-        """Dotted name and line number of each function, class and `__main__`, top to bottom."""
-        found = []
-
-        def visit(body, owner):
-            for node in body:
-                scope = self._scope(node, owner)
-                if isinstance(node, _Definition) or scope == "__main__":
-                    found.append((scope, node.lineno))
-                if isinstance(node, ast.ClassDef):
-                    visit(node.body, scope)
-
-        visit(self.tree.body, "")
-        return found
 
     @cached_property
     def scopes(self) -> list[str]:
@@ -119,7 +92,7 @@ class Source:
             return "imports"
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
             return "__main__"
-        if isinstance(node, ast.Expr) and node.value is self.docstring:
+        if node is self.tree.body[0] and ast.get_docstring(self.tree) is not None:
             return "docstring"
         return "module"
 

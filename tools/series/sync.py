@@ -5,18 +5,20 @@ the child as it is in the working tree, on the other the parent as it is now. Ev
 before anything is written.
 """
 
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, ndiff
 from pathlib import Path
 
 from tools.errors import UserError
-from tools.files import write_all
+from tools.files import write_whole
 
 from .model import Lesson, Series
 
-_MARKER = 90  # length of git's conflict markers: longer than any line of a lesson
+# As git writes it; its markers are longer than any line of a lesson.
+_CONFLICT = re.compile(rb"(?ms)^<{90} ours\n(.*?)^={90}\n.*?^>{90} theirs\n")
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,13 @@ class Merge:
     lesson: Lesson
     old: bytes
     new: bytes
-    conflicts: list[str]  # the lines of the working tree's version that are in conflict: "12-14"
+    conflicts: list[str]  # the lines of the working tree's version where conflicts begin
 
     def summary(self) -> str:
         """Such as `multigpu.py: +1 -1`."""
-        old, new = self.old.splitlines(), self.new.splitlines()
-        added = removed = 0
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            if tag != "equal":
-                added, removed = added + j2 - j1, removed + i2 - i1
-        return f"{self.lesson.file}: +{added} -{removed}"
+        old, new = self.old.decode().splitlines(), self.new.decode().splitlines()
+        signs = [line[0] for line in ndiff(old, new)]
+        return f"{self.lesson.file}: +{signs.count('+')} -{signs.count('-')}"
 
 
 def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Merge]:
@@ -43,16 +42,16 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
 
     Listed are those that change a file, and those in conflict; below a conflict nothing is merged.
     Descendants in `by_hand` have the change already and are taken as they are. Raises UserError
-    if git fails, `lesson` is not committed, or a script cannot be read.
+    if git fails or `lesson` is not committed, OSError if a script cannot be read.
     """
-    old, new = {lesson: _committed(lesson)}, {lesson: _read(lesson)}
+    old, new = {lesson: _committed(lesson)}, {lesson: _path(lesson).read_bytes()}
     if old[lesson] is None:
         raise UserError(f"git has no {lesson.file} at HEAD to compare with: commit it first")
     merges = []
     for child in series:  # parents come first
         if child.parent not in new:
             continue
-        ours, base = _read(child), _committed(child)
+        ours, base = _path(child).read_bytes(), _committed(child)
         # A lesson that was never committed derives, like its children, from what is there now.
         old[child] = ours if base is None else base
         if child in by_hand:
@@ -67,22 +66,20 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
 
 
 def write(merges: list[Merge]):
-    """Replace the files, all or, if the disk is full, none. Raises OSError."""
-    files = [merge.lesson.root / merge.lesson.file for merge in merges]
-    targets = [file.resolve() for file in files]  # through links, not over
-    write_all(dict(zip(targets, (merge.new for merge in merges), strict=True)))
+    """Replace the files. Raises OSError."""
+    for merge in merges:
+        write_whole(_path(merge.lesson), merge.new)
 
 
 def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
-    """The merged text, and the line ranges of `ours` that are in conflict."""
+    """The merged text, and the lines of `ours` where conflicts begin."""
     texts = [*_with_what_is_shared(ours, base, theirs), theirs]
     with tempfile.TemporaryDirectory() as folder:
         names = ["ours", "base", "theirs"]
         for name, content in zip(names, texts, strict=True):
             Path(folder, name).write_bytes(content)
-        style = "merge.conflictStyle=merge"  # whatever the user has set, _conflicts reads this one
-        size = f"--marker-size={_MARKER}"
-        result = _git("-c", style, "merge-file", "-p", size, *names, cwd=folder)
+        style = "merge.conflictStyle=merge"  # whatever the user has set, _CONFLICT is this one
+        result = _git("-c", style, "merge-file", "-p", "--marker-size=90", *names, cwd=folder)
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
         raise UserError(f"git merge-file failed: {result.stderr.decode().strip()}")
     return result.stdout, _conflicts(result.stdout, ours) if result.returncode else []
@@ -105,33 +102,19 @@ def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes
 
 
 def _conflicts(merged: bytes, ours: bytes) -> list[str]:
-    """Where the conflicts of `merged` lie in `ours`, which has neither markers nor clean merges."""
-    kept, spans, side = [], [], "both"
-    for line in merged.splitlines():
-        if line.startswith(b"<" * _MARKER):
-            side, start = "ours", len(kept)
-        elif line == b"=" * _MARKER:
-            side = "theirs"
-        elif line.startswith(b">" * _MARKER):
-            side = "both"
-            spans.append((start, len(kept)))
-        elif side != "theirs":
-            kept.append(line)
-    matcher = SequenceMatcher(None, kept, ours.splitlines(), autojunk=False)
-    places = []
-    for start, stop in spans:
-        # The line is in both texts: it has moved as far as the matching block that it is in.
-        block = next(b for b in matcher.get_matching_blocks() if start < b.a + b.size or not b.size)
-        first = start + block.b - block.a + 1
-        places.append(f"{first}-{first + stop - start - 1}" if stop > start + 1 else f"{first}")
-    return places
+    """Where the conflicts of `merged` begin in `ours`, which has neither markers nor merges."""
+    starts = []
+    while conflict := _CONFLICT.search(merged):
+        starts.append(merged.count(b"\n", 0, conflict.start()))
+        merged = merged[: conflict.start()] + conflict[1] + merged[conflict.end() :]
+    matcher = SequenceMatcher(None, merged.splitlines(), ours.splitlines(), autojunk=False)
+    blocks = matcher.get_matching_blocks()  # the last one is empty, and is the end of both
+    moved = [next((b for b in blocks if start < b.a + b.size), blocks[-1]) for start in starts]
+    return [str(start + b.b - b.a + 1) for start, b in zip(starts, moved, strict=True)]
 
 
-def _read(lesson: Lesson) -> bytes:
-    try:
-        return (lesson.root / lesson.file).read_bytes()
-    except OSError as error:
-        raise UserError(f"{lesson.file} cannot be read: {error.strerror}") from None
+def _path(lesson: Lesson) -> Path:
+    return (lesson.root / lesson.file).resolve()  # through links, not over
 
 
 def _committed(lesson: Lesson) -> bytes | None:
@@ -141,7 +124,4 @@ def _committed(lesson: Lesson) -> bytes | None:
 
 
 def _git(*arguments: str, cwd) -> subprocess.CompletedProcess:
-    try:
-        return subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise UserError("sync needs git, which is not installed: install it") from None
+    return subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, check=False)

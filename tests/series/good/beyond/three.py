@@ -1,32 +1,32 @@
-"""Count with more precision.
+"""Count on, whatever happens.
 
-    python beyond/four.py 50 10
+    OMP_NUM_THREADS=1 torchrun --standalone beyond/three.py 50 10
 
 Fifty epochs will do.
 """
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, DistributedSampler
 
 import utils
 
 
-def ddp_setup(rank, world_size):
+def ddp_setup():
     """Join the process group."""
-    store = dist.FileStore("store", world_size)
-    dist.init_process_group(store=store, rank=rank, world_size=world_size)
+    dist.init_process_group()
 
 
 class Trainer:
     def __init__(self, model, train_data):
         self.model = model
         self.train_data = train_data
+        self.epochs_run = 0
+        self._load_checkpoint()
 
     def _run_epoch(self, epoch):
         self.train_data.sampler.set_epoch(epoch)
-        total = torch.zeros(1, dtype=torch.float64)
+        total = torch.zeros(1)
         for batch in self.train_data:
             # Summed on the device, without waiting for it.
             total += self.model(batch).sum()
@@ -35,8 +35,11 @@ class Trainer:
             return
         utils.report(epoch, total)
 
+    def _load_checkpoint(self):
+        self.epochs_run = torch.load("three.pt")["epochs_run"]
+
     def train(self, total_epochs):
-        for epoch in range(total_epochs):
+        for epoch in range(self.epochs_run, total_epochs):
             self._run_epoch(epoch)
 
 
@@ -51,8 +54,8 @@ def main(args):
     trainer.train(args.total_epochs)
 
 
-def worker(rank, world_size, args):
-    ddp_setup(rank, world_size)
+def worker(args):
+    ddp_setup()
     try:
         main(args)
     finally:
@@ -61,4 +64,4 @@ def worker(rank, world_size, args):
 
 if __name__ == "__main__":
     args = utils.parse_args(__doc__)
-    mp.spawn(worker, args=(2, args), nprocs=2)
+    worker(args)
