@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.processes import ROOT
 from tools import processes, series
 from tools.processes import environment
+from tools.series import stages
 
 CONF = """\
 import os, sys
@@ -107,7 +108,7 @@ def page_of(lesson):
 def diff_of(edit, prose="   Because.\n", confirmed=None):
     return (
         f".. lesson-diff:: {edit.lesson.name}\n   :edit: {edit.name}\n"
-        f"   :confirmed: {confirmed or edit.fingerprint}\n\n{prose}\n"
+        f"   :confirmed: {confirmed or stages.after(edit).fingerprint}\n\n{prose}\n"
     )
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.sites import Site, diff_of, fails, run_of, warnings
+from tools.series import stages
 
 pytest.importorskip("sphinx", reason="no sphinx: make docs installs it")
 
@@ -22,7 +23,7 @@ def test_every_mistake_about_an_edit_is_told(site):
         site.write(f"docs/pages/{name}.rst", f"{edit.title}\n{'=' * 60}\n\n{diff_of(edit)}")
     site.edit(site.page, diff_of(bare), diff_of(bare, prose=""))
     site.edit(site.page, retitled.title, "What we do here")
-    site.edit(site.page, f"   :confirmed: {unconfirmed.fingerprint}\n", "")
+    site.edit(site.page, f"   :confirmed: {stages.after(unconfirmed).fingerprint}\n", "")
     site.add(site.page, "\n.. lesson-diff:: multigpu\n   :edit: nope\n\n   So.\n")
     site.add(site.page, "\n.. lesson-script:: multigqu\n")
     messages = [
@@ -43,18 +44,19 @@ def test_prose_confirmed_for_other_lines_and_confirming_it(site):
     line = site.line_of(edit)
     site.edit("multigpu.py", line, f"{line}  # changed")
     what = f"multigpu {edit.name}"
-    message = f"the prose of {what} was confirmed for {edit.fingerprint}, but its lines are "
+    confirmed = stages.after(edit).fingerprint
+    message = f"the prose of {what} was confirmed for {confirmed}, but its lines are "
     output = fails(site, message, f"python -m tools.pages confirm {what}")
     assert len(warnings(output)) == 1
     now = re.search("its lines are ([0-9a-f]{12}) now", output)[1]
 
     before = site.read(site.page)
     assert site.python("-m", "tools.pages", "confirm") == (0, f"{what}: {now}\n")
-    assert site.read(site.page) == before.replace(edit.fingerprint, now)  # and nothing else
+    assert site.read(site.page) == before.replace(confirmed, now)  # and nothing else
     assert site.build()[0] == 0
     site.edit(site.page, f"   :confirmed: {now}\n", "")
     assert site.python("-m", "tools.pages", "confirm", *what.split())[0] == 0
-    assert site.read(site.page) == before.replace(edit.fingerprint, now)
+    assert site.read(site.page) == before.replace(confirmed, now)
     status, output = site.python("-m", "tools.pages", "confirm", "multigpu", "nope")
     assert status == 2 and "no edit of multigpu is called 'nope'" in output
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools import series
+from tools.series import stages
 from tools.series.diff import _align, compare
 from tools.series.model import Edit, Scope
 from tools.series.partition import assign
@@ -167,12 +168,22 @@ def test_a_scope_that_takes_nothing_is_told_what_changed():
 
 
 def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
-    before = series.load(tree.root)["three"].edit("resume").fingerprint
+    def fingerprint():
+        return stages.after(series.load(tree.root)["three"].edit("resume")).fingerprint
+
+    before = fingerprint()
     tree.edit("two.py", "import torch\n", "import os\nimport torch\n")
     tree.edit("beyond/three.py", "import torch\n", "import os\nimport torch\n")
-    assert series.load(tree.root)["three"].edit("resume").fingerprint == before
+    assert fingerprint() == before
     tree.edit("beyond/three.py", "self.epochs_run = 0", "self.epochs_run = 1")
-    assert series.load(tree.root)["three"].edit("resume").fingerprint != before
+    assert fingerprint() != before
+
+
+def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree):
+    match = '{{ in = "module", match = "{}" }}'
+    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    rows = series.load(tree.root)["b"].edit("0").rows
+    assert [row.sign + row.text for row in rows] == ["-a", " b", " c", " z"]
 
 
 def test_a_command_is_split_into_environment_and_words(tree):

@@ -35,7 +35,7 @@ def diff(lesson: Lesson, edit: Edit | None = None) -> str:
 
 def _unified(stage: stages.Stage) -> Iterator[str]:
     """The changes of an edit in context, each below a header: its line in the stage, its scope."""
-    rows = stage.rows
+    rows, file = stage.rows, stage.lesson.file if stage.is_last else stage.file
     spans = []  # of changed lines that are shown together
     for i, row in enumerate(rows):
         if row.changed:
@@ -47,7 +47,7 @@ def _unified(stage: stages.Stage) -> Iterator[str]:
     shown = 0
     for (first, last), (below, _) in zip(spans, [*spans[1:], (len(rows), 0)], strict=False):
         there = (row.number for row in rows[first:] if row.sign != "-" and row.text.strip())
-        yield f"@@ {stage.file}:{next(there, len(stage.source.lines))} @@ {rows[first].scope}"
+        yield f"@@ {file}:{next(there, len(stage.source.lines))} @@ {rows[first].scope}"
         top, bottom = max(shown, first - CONTEXT), min(below, last + 1 + CONTEXT)
         for row in rows[top:bottom]:
             yield (row.sign + row.text).rstrip()
