@@ -79,7 +79,7 @@ def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_e
     assert "in no edit" not in run(tree, capsys, "diff", "three", "--edit", "resume")[1]
     _, out = run(tree, capsys, "diff", "three")
     assert "\nthree@1 leave-it-to-torchrun: Leaving the processes to torchrun (5 added, " in out
-    assert "@@ beyond/three.py:38 @@ Trainer._load_checkpoint\n" in out
+    assert "@@ beyond/three.py:36 @@ Trainer._load_checkpoint\n" in out
     titles = ["leave-it-to-torchrun: ", "resume: Going on", "in no edit, or in several"]
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
