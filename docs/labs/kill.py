@@ -1,4 +1,4 @@
-"""Run a command, and kill -9 one of torchrun's workers after some epochs.
+"""Run a command, and kill -9 one of torchrun's workers after some epochs or steps.
 
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 \
@@ -26,23 +26,25 @@ def say(line):
     print(f"{time.monotonic() - start:5.1f} s | {line}", flush=True)
 
 
-def workers():
-    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children")
+def workers(parent):
+    children = Path(f"/proc/{parent}/task/{parent}/children")
     for pid in children.read_text().split():
         variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
         local_rank = [v for v in variables if v.startswith("LOCAL_RANK=")]
         if local_rank:
             yield local_rank[0], int(pid)
+        else:  # perhaps torchrun
+            yield from workers(pid)
 
 
 for line in torchrun.stdout:
     # Of torchrun's own report: when it noticed, and nothing of its threads.
-    if re.match("Epoch|Resuming|E.*failed", line):
+    if re.match("Epoch|Step|Resuming|E.*failed", line):
         say(line.rstrip())
-    epoch = re.match(r"Epoch +(\d+) \| loss", line)
+    epoch = re.match(r"(?:Epoch|Step) +(\d+) \| (?:train )?loss", line)
     if epoch and kill_after and int(epoch[1]) == kill_after[0]:
         del kill_after[0]
-        name, pid = max(workers())
+        name, pid = max(workers(torchrun.pid))
         os.kill(pid, signal.SIGKILL)
         say(f"--- kill -9 of the worker with {name}")
 sys.exit(torchrun.wait())

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-TEXT = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".rst", ".sh", ".svg", ".toml", ".txt",
+TEXT = {"", ".css", ".html", ".js", ".json", ".jsonl", ".md", ".py", ".rst", ".sh", ".svg", ".toml", ".txt",
         ".yaml"}  # fmt: skip
 
 
