@@ -54,6 +54,7 @@ minGPT training
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: GPT.forward
+#    :dedent: 4
 #
 # ``wte`` is a table with one vector per kind of token, and ``wpe`` one with a vector per position. Their
 # sum tells a layer which token it sees, and where. The blocks transform these vectors. At the end
@@ -84,6 +85,7 @@ minGPT training
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: GPT.__init__
+#    :dedent: 4
 #
 # The constructor puts these together. ``lm_head`` and ``wte`` share one matrix, so similar tokens have
 # similar vectors and similar scores. Weights start small, and those that a block adds by start smaller,

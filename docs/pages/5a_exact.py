@@ -130,7 +130,7 @@ Exact training
 #    :expect: val loss \S+ over 100 tokens
 #    :mark: val loss
 #
-#    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5 --eval_every 10 --val_tokens 100
+#    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 10 --eval_every 10 --val_tokens 100
 #
 # ``--val_tokens`` limits the validation; 0 means the whole tenth. A hundred tokens fill six samples of 16
 # and a part of a seventh, and two ranks share them. Still the line says 100, because none is counted
@@ -179,11 +179,11 @@ Exact training
 # the losses should not either. Here the finished trainer runs with two processes, then with one:
 #
 # .. run::
-#    :expect: (?s)(Step +5 \| train loss \d\.\d\d).*\1
+#    :expect: (?s)(Step +3 \| train loss \d\.\d\d).*\1
 #    :mark: Step +\d \| \w+ loss
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --checkpoint_path one.pt
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
 # They agree up to rounding: one process adds the same numbers in another order.
 #

@@ -87,7 +87,8 @@ Robust training
 #
 # .. run::
 #    :expect: Resuming after step \d+
-#    :mark: checkpoint saved to mingpt_7|Resuming
+#    :status: 1
+#    :mark: Step +[4-9]\d \| checkpoint|Resuming
 #    :lines: 1 2
 #
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"

@@ -51,8 +51,8 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #
 # The first run is in ``fp32``, the second in ``bf16``. The losses agree to three digits, and the
-# probe's ``weights``, the sum of a rank's weights, show that the two runs differ. Is it faster? On a GPU, yes;
-# on a CPU, hardly: see "What it buys" below.
+# probe's ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a CPU to be
+# faster in 16 bits: "What it buys" below has the figures.
 
 # %% [markdown]
 # Accumulating gradients
@@ -141,8 +141,8 @@ Fast training
 #    :mark: tokens/s
 #    :alone:
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 600 --log_every 200 | grep train | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 600 --log_every 200 --checkpoint_path two.pt | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # And here is a larger one, of 64 sequences of 64 characters, with the default model:
 #
@@ -151,12 +151,13 @@ Fast training
 #    :mark: tokens/s
 #    :alone:
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 30 --log_every 10 | grep train | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 30 --log_every 10 --checkpoint_path two.pt | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # The machine that built this page measured this while nothing else of the build ran. On two free cores, the
-# second process makes the small step slower and the large one faster. (If your figures say otherwise,
-# the machine had other work.)
+# second process makes the small step slower and the large one faster. If the figures above say otherwise,
+# the machine had other work. (The losses of the small runs differ because rounding grows at a high
+# learning rate, see the end of :doc:`5a_exact`.)
 #
 # Why? Let a step take the time C on one process. On two it takes C / 2, and R for the all-reduce. Two
 # processes win if R is less than C / 2.
@@ -186,7 +187,7 @@ Fast training
 #
 # The batch has 12 sequences unless a row says otherwise. Read the table by its factors:
 #
-# * With 12 sequences, two processes gain 1.26. Two threads of one process gain more, 1.42, because they
+# * With 12 sequences, two processes gain 1.26. Two threads of one process gain more, 1.42: they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
 # * ``bf16`` and ``--compile`` lose on this CPU: 1.04 instead of 1.26, and 1.01 instead of 1.42. Both are
 #   meant for GPUs.
