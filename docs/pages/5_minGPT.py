@@ -166,8 +166,8 @@ axes.legend()
 
 # %% [markdown]
 # ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and predicts
-# again. The model of the first command on this page, after 60 steps, has found out that there are
-# words, lines and indentation:
+# again. The model of the first command on this page knows little after 60 steps: that there are words,
+# brackets and lines.
 #
 # .. run::
 #    :expect: def
@@ -202,6 +202,3 @@ axes.legend()
 #    :status: 1
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 4000 |& grep main.py:
-#
-# **A text that is missing on one node.** Every rank raises the error, and says which rank has another text
-# than rank 0.
