@@ -115,7 +115,8 @@ Exact training
 #    :confirmed: 6d44103704f4
 #
 #    ``_validate`` computes the loss of the last tenth of the text, on which the model never trains. It
-#    avoids five mistakes, each of which changes the number that models are chosen by:
+#    avoids five common mistakes. Four of them change the number that models are chosen by; with the
+#    last one, the run hangs:
 #
 #    * The text is split in two, not its samples. Samples overlap, so a validation sample could share
 #      all but one character with a training sample.
@@ -131,8 +132,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 10 --eval_every 10 --val_tokens 100
 #
-# From step 10 to step 20 the training loss falls, and the validation loss rises. This text is so short
-# that the model begins to learn it by heart. The training loss alone would not tell.
+# From step 10 to step 20 the training loss falls, and the validation loss rises: what the model has learnt
+# there does not hold for the rest of the text. The training loss alone would not tell.
 #
 # ``--val_tokens`` limits the validation; 0 means the whole tenth. A hundred tokens fill six samples of 16
 # and a part of a seventh, and two ranks share them. The line says 100: none is counted twice.
@@ -141,7 +142,7 @@ Exact training
 # Clipping, warm-up and cosine
 # ----------------------------
 #
-# The learning rate is constant so far. One that is too high ruins the model in its first steps:
+# The learning rate is constant so far. One that is too high throws the model off in its first steps:
 #
 # .. run::
 #    :expect: Step +20 \| train loss
@@ -194,7 +195,7 @@ Exact training
 #
 #    That depends on the learning rate. At 10\ :sup:`-3`, the validation losses of 1, 2 and 4 processes agree
 #    to 5 · 10\ :sup:`-6` for a thousand steps. At the default, 8 · 10\ :sup:`-3`, training is chaotic: even in
-#    64 bits, one and two processes are 3 · 10\ :sup:`-14` apart at step 100, and 10\ :sup:`-3` at step 300
+#    64 bits, one and two processes are less than 10\ :sup:`-13` apart at step 100, and 10\ :sup:`-3` at step 300
 #    (``tools/bench/results/soak.txt``). To look for a mistake, compare the first steps of two runs, or take
 #    a low rate.
 

@@ -51,9 +51,9 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #
 # The first run is in ``fp32``, the second in ``bf16``. (``--products torch`` fixes the library for matrix
-# products, so that the runs on this page agree in their last digits.) The losses agree to three digits, and the
-# probe's ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a CPU to be
-# faster in 16 bits: "What it buys" below has the figures.
+# products, see the end of this page.) The losses agree to three digits, and the probe's ``weights``, the
+# sum of a rank's weights, show that the two runs differ. Do not expect a CPU to be faster in 16 bits:
+# "What it buys" below has the figures.
 
 # %% [markdown]
 # Accumulating gradients
