@@ -5,17 +5,18 @@ minGPT training
 """
 
 # %% [markdown]
-# **You will be able to** train a GPT on a text of yours, on a laptop or on a cluster, and to say what
-# each part of its model does.
+# **You will be able to** train a GPT on a text of yours, on a laptop or on a cluster, and to say
+# what each part of its model does.
 #
 # **You need** the script of :doc:`4_multinode`.
 #
 # So far the model was a linear layer with 21 weights. A *GPT* predicts the next token of a text. A
 # *token* is a piece of text that the model knows by a number; here it is one character.
 #
-# The model is in ``mingpt/model.py``, and its trainer, ``mingpt/trainer.py``, is ``multinode.py`` with
-# ten edits. You start it like any script of the series. By default it learns the source text of
-# Python's standard library, so there is nothing to download. Here it trains for 60 of its 2,000 steps:
+# The model is in ``mingpt/model.py``, and its trainer, ``mingpt/trainer.py``, is ``multinode.py``
+# with ten edits. You start it like any script of the series. By default it learns the source text
+# of Python's standard library, so there is nothing to download. Here it trains for 60 of its 2,000
+# steps:
 #
 # .. run::
 #    :expect: val loss [1-4]\.\d+ over 32,768 tokens
@@ -48,34 +49,35 @@ minGPT training
 # The model
 # ---------
 #
-# The model is GPT-2, and what follows is all that training needs of it. The input is a tensor of token
-# numbers, ``[batch, time]``: each row is a piece of text. ``targets`` has the same shape and is one
-# token ahead.
+# The model is GPT-2, and what follows is all that training needs of it. The input is a tensor of
+# token numbers, ``[batch, time]``: each row is a piece of text. ``targets`` has the same shape and
+# is one token ahead.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: GPT.forward
 #    :dedent: 4
 #
-# ``wte`` is a table with one vector per kind of token, and ``wpe`` one with a vector per position. Their
-# sum tells a layer which token it sees, and where. The blocks transform these vectors. At the end
-# ``lm_head`` turns each of them into one score per kind of token, its *logit*: the prediction of the
-# next token. ``cross_entropy`` compares it with the target. So a text of 64 tokens is 64 exercises.
-# (``past`` is only used to write text, when earlier tokens need not be computed again.)
+# ``wte`` is a table with one vector per kind of token, and ``wpe`` one with a vector per position.
+# Their sum tells a layer which token it sees, and where. The blocks transform these vectors. At the
+# end ``lm_head`` turns each of them into one score per kind of token, its *logit*: the prediction
+# of the next token. ``cross_entropy`` compares it with the target. So a text of 64 tokens is 64
+# exercises. (``past`` is only used to write text, when earlier tokens need not be computed again.)
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: Block
 #
 # A block adds two things to each vector: what attention finds in earlier tokens, and what the MLP
-# computes from the vector alone. Since a block adds and never replaces, gradients reach the first block
-# through the sums undiminished.
+# computes from the vector alone. Since a block adds and never replaces, gradients reach the first
+# block through the sums undiminished.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: CausalSelfAttention
 #
-# Attention is the only place where tokens see each other. ``c_attn`` computes three vectors per token:
-# a query, a key and a value. A token's query is compared with the keys of all tokens. Where they match
-# well, much of that token's value flows in. ``is_causal`` hides all later tokens; otherwise the model
-# could look up its targets. Each *head* does this with its own part of the vectors.
+# Attention is the only place where tokens see each other. ``c_attn`` computes three vectors per
+# token: a query, a key and a value. A token's query is compared with the keys of all tokens. Where
+# they match well, much of that token's value flows in. ``is_causal`` hides all later tokens;
+# otherwise the model could look up its targets. Each *head* does this with its own part of the
+# vectors.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: MLP
@@ -87,37 +89,38 @@ minGPT training
 #    :pyobject: GPT.__init__
 #    :dedent: 4
 #
-# The constructor puts these together. ``lm_head`` and ``wte`` share one matrix, so similar tokens have
-# similar vectors and similar scores. Weights start small, and those that a block adds by start smaller,
-# because their sum grows with the number of blocks. The default, ``gpt-micro``, has 4 blocks, vectors of
-# 128 numbers and 0.8 million weights. The largest, ``gpt2-xl``, has 48 blocks and 1.6 billion weights.
+# The constructor puts these together. ``lm_head`` and ``wte`` share one matrix, so similar tokens
+# have similar vectors and similar scores. Weights start small, and those that a block adds by start
+# smaller, because their sum grows with the number of blocks. The default, ``gpt-micro``, has 4
+# blocks, vectors of 128 numbers and 0.8 million weights. The largest, ``gpt2-xl``, has 48 blocks
+# and 1.6 billion weights.
 
 # %% [markdown]
 # A model, a text, a configuration
 # --------------------------------
 #
-# Nothing in the model mentions a device or a process: DDP takes any module. But ``multinode.py`` builds
-# a linear layer itself, invents its data, and computes the loss of just that.
+# Nothing in the model mentions a device or a process: DDP takes any module. But ``multinode.py``
+# builds a linear layer itself, invents its data, and computes the loss of just that.
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
 #    :confirmed: 95d9e3a94f88
 #
-#    The trainer no longer knows what it trains. It passes ``source`` and ``targets`` to the model and
-#    gets the loss back, summed over the tokens. AdamW replaces SGD. ``fused`` makes it update all
-#    weights in one kernel, and ``parameter_groups`` exempts biases from weight decay.
+#    The trainer no longer knows what it trains. It passes ``source`` and ``targets`` to the model
+#    and gets the loss back, summed over the tokens. AdamW replaces SGD. ``fused`` makes it update
+#    all weights in one kernel, and ``parameter_groups`` exempts biases from weight decay.
 #
-#    ``data.load`` turns the text into token numbers. The first process of each node does that and writes
-#    a file, while the others wait; then all map the file into memory. If that process fails, every rank
-#    raises its error, because a rank that never learns of it would wait until a timeout.
+#    ``data.load`` turns the text into token numbers. The first process of each node does that and
+#    writes a file, while the others wait; then all map the file into memory. If that process fails,
+#    every rank raises its error, because a rank that never learns of it would wait until a timeout.
 #
-#    Thirty settings are too many for arguments of ``__init__``. ``args`` has them all. Its fields are the
-#    options of the command line, which is now in ``mingpt/main.py`` and ``mingpt/config.py``. They are
-#    checked before the processes meet, so a mistake costs seconds.
+#    Thirty settings are too many for arguments of ``__init__``. ``args`` has them all. Its fields
+#    are the options of the command line, which is now in ``mingpt/main.py`` and
+#    ``mingpt/config.py``. They are checked before the processes meet, so a mistake costs seconds.
 #
-# The stages of this lesson are ``mingpt@1`` to ``mingpt@10``. A few of their lines are in some stages
-# only, until a later edit replaces them. To be quick, the pages run most stages with the smallest model,
-# ``gpt-nano``, on a short text, the file ``LICENSE`` of this project:
+# The stages of this lesson are ``mingpt@1`` to ``mingpt@10``. A few of their lines are in some
+# stages only, until a later edit replaces them. To be quick, the pages run most stages with the
+# smallest model, ``gpt-nano``, on a short text, the file ``LICENSE`` of this project:
 #
 # .. run::
 #    :expect: Epoch +1 \| loss [3-5]\.
@@ -125,15 +128,15 @@ minGPT training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# A GPT learns, in the frame of ``multinode.py``. The loss is the cross-entropy per character. This text
-# has 67 kinds of characters, so guessing costs ln 67 = 4.20.
+# A GPT learns, in the frame of ``multinode.py``. The loss is the cross-entropy per character. This
+# text has 67 kinds of characters, so guessing costs ln 67 = 4.20.
 
 # %% [markdown]
 # A training to the end
 # ---------------------
 #
-# The figures above are of a few steps. A training of all its steps was recorded once, by this command,
-# and is kept with the project:
+# The figures above are of a few steps. A training of all its steps was recorded once, by this
+# command, and is kept with the project:
 #
 # .. run::
 #    :expect: \w
@@ -142,8 +145,8 @@ minGPT training
 #    cat docs/recorded/README
 #    cat docs/recorded/sample.txt
 #
-# Training loss is that of one batch and therefore noisy. Validation loss is that of a text which the
-# model does not train on:
+# Training loss is that of one batch and therefore noisy. Validation loss is that of a text which
+# the model does not train on:
 
 # %%
 import json
@@ -156,8 +159,8 @@ curves = {
     for kind in ("train", "val")
 }
 figure, axes = lab.picture(
-    f"Loss over steps of the recorded training. It ends at {curves['train'][-1][1]:.2f} for a training "
-    f"batch and {curves['val'][-1][1]:.2f} for the validation text."
+    f"Loss over steps of the recorded training. It ends at {curves['train'][-1][1]:.2f} for a "
+    f"training batch and {curves['val'][-1][1]:.2f} for the validation text."
 )
 axes.plot(*zip(*curves["train"], strict=True), label="training, one batch")
 axes.plot(*zip(*curves["val"], strict=True), "o", label="validation")
@@ -165,9 +168,9 @@ axes.set(xlabel="step", ylabel="loss per character")
 axes.legend()
 
 # %% [markdown]
-# ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and predicts
-# again. The model of the first command on this page knows little after 60 steps: that there are words,
-# brackets and lines.
+# ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and
+# predicts again. The model of the first command on this page knows little after 60 steps: that
+# there are words, brackets and lines.
 #
 # .. run::
 #    :expect: def
@@ -186,16 +189,16 @@ axes.legend()
 #    cat docs/recorded/README
 #    cat docs/recorded/sample.txt
 #
-# To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A preset
-# sets many of them at once and comes first, as in ``-m mingpt.main gpu``. The presets are ``laptop``,
-# ``gpu``, ``8gpus`` and ``nodes``; these names are suggestions, not requirements.
+# To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
+# preset sets many of them at once and comes first, as in ``-m mingpt.main gpu``. The presets are
+# ``laptop``, ``gpu``, ``8gpus`` and ``nodes``; these names are suggestions, not requirements.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **A mistake in an option.** Whatever can be known before the processes meet is reported before, in one
-# line per node:
+# **A mistake in an option.** Whatever can be known before the processes meet is reported before, in
+# one line per node:
 #
 # .. run::
 #    :expect: the text has \d+ tokens
