@@ -72,8 +72,8 @@ class CausalSelfAttention(nn.Module):
             if past:
                 key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
             past[:] = key, value
-        # One fused kernel: the time × time scores are never in memory. With a cache, the query is
-        # the last token alone, which may look at every key: no mask.
+        # One fused kernel: the time × time scores are never in memory. With a cache, the
+        # query is the last token alone, which may look at every key: no mask.
         y = F.scaled_dot_product_attention(
             query, key, value, dropout_p=self.dropout * self.training,
             is_causal=query.size(2) == key.size(2),
@@ -142,13 +142,14 @@ class GPT(nn.Module):
         ]
 
     def forward(self, tokens, targets=None, past=None):
-        """`past`, used by `generate`, is one list per layer, in which attention keeps the keys and
-        values of all tokens so far. After the first call with it, `tokens` is one token.
+        """`past`, used by `generate`, is one list per layer, in which attention keeps the
+        keys and values of all tokens so far. After the first call, `tokens` is one token.
         """
         before = past[0][0].size(2) if past and past[0] else 0
         time = before + tokens.size(1)
         if time > self.config.block_size:
-            raise ValueError(f"{time} tokens, but the model looks back on {self.config.block_size}")
+            most = self.config.block_size
+            raise ValueError(f"{time} tokens, but the model looks back on {most}")
         positions = torch.arange(before, time, device=tokens.device)
         x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
         x = F.dropout(x, self.config.dropout, self.training)
@@ -157,8 +158,8 @@ class GPT(nn.Module):
         logits = self.lm_head(self.transformer.ln_f(x))
         if targets is None:
             return logits
-        # The loss is computed here so that torch.compile sees it. With the logits alone compiled, a
-        # small model of 50,257 tokens takes twice as long (tools/bench/results/compiled_loss.txt).
+        # The loss is computed here so that torch.compile sees it: a small model of 50,257
+        # tokens takes twice as long without (tools/bench/results/compiled_loss.txt).
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     @torch.no_grad()

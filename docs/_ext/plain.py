@@ -13,7 +13,8 @@ def write_index(app, exception):
     lines += [f"# {app.config.project}", "", f"> {lead}", ""]
     for toctree in index.findall(addnodes.toctree):
         lines += [f"## {toctree['caption']}", ""]
-        for name in toctree["includefiles"]:
+        names = toctree["includefiles"]
+        for name in [one for top in names for one in (top, *env.toctree_includes.get(top, []))]:
             if name in env.titles:  # which the general index is not
                 lines.append(f"- [{env.titles[name].astext()}]({app.outdir.name}/{name}.txt)")
         lines.append("")

@@ -1,4 +1,4 @@
-"""Run a command, and kill -9 one of its workers after some epochs.
+"""Run a command, and kill -9 one of its workers after some epochs or steps.
 
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 \
@@ -43,9 +43,9 @@ def started(pid):
 for line in command.stdout:
     # Of torchrun's own log: when it noticed, and without where it stands.
     line = re.sub(r"^E\d{4} .*\] failed", "torchrun: failed", line.rstrip())
-    if re.match(r"Epoch|Resuming|torchrun: |[\w.]+\.py: ", line):
+    if re.match(r"Epoch|Step|Resuming|torchrun: |[\w.]+\.py: ", line):
         say(line)
-    epoch = re.match(r"Epoch +(\d+) \| loss", line)
+    epoch = re.match(r"(?:Epoch|Step) +(\d+) \| (?:train )?loss", line)
     if epoch and kill_after and int(epoch[1]) == kill_after[0]:
         del kill_after[0]
         worker = max(below(command.pid), key=started)  # the last one to start

@@ -7,6 +7,7 @@ that the page uses into a folder of their own, unless they are there already.
 import ast
 import hashlib
 import re
+import textwrap
 
 import nbformat.v4 as new
 
@@ -110,7 +111,7 @@ def _text_cells(text, lessons):
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
-        elif found.name not in ("index", "code-block"):
+        elif found.name not in ("index", "code-block", "toctree"):
             raise ValueError(f"a notebook cannot show {found.name}: teach tools/pages/notebook.py")
     prose += text[end:]
     if prose.strip():
@@ -129,9 +130,10 @@ def _part(options, lines):
 def _included(found):
     """The definition that a literalinclude of a page shows, in full."""
     text = (shell.ROOT / "docs" / "pages" / found.argument).read_text(encoding="utf-8")
-    name = found.options["pyobject"]
-    definition = next(node for node in ast.parse(text).body if getattr(node, "name", "") == name)
-    return ast.get_source_segment(text, definition)
+    definition = ast.parse(text)
+    for name in found.options["pyobject"].split("."):
+        definition = next(node for node in definition.body if getattr(node, "name", "") == name)
+    return textwrap.dedent(" " * definition.col_offset + ast.get_source_segment(text, definition))
 
 
 def _table(lessons):

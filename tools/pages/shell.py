@@ -32,9 +32,9 @@ from tools.files import write_whole
 from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs/*", "docs/theory/*", "docs/symptoms/*",
-          "mingpt/*", "launch/*", "tools/*.py", "tools/series/*", "tools/bench/results/*",
-          "workshop/**/*"]  # fmt: skip
+COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
+          "docs/theory/*", "docs/symptoms/*", "mingpt/*", "launch/*", "tools/*.py",
+          "tools/series/*", "tools/bench/results/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see

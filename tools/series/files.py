@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-TEXT = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".rst", ".sh", ".svg", ".toml", ".txt",
-        ".yaml"}  # fmt: skip
+TEXT = {"", ".css", ".html", ".js", ".json", ".jsonl", ".md", ".py", ".rst", ".sh", ".svg", ".toml",
+        ".txt", ".yaml"}  # fmt: skip
 
 
 def own(root: Path) -> Callable[[Path], bool]:

@@ -6,6 +6,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,7 @@ def run(stage: Stage, args: list[str], watched: bool = False) -> int:
             status, _ = capture(found, Path.cwd(), say=lambda line: print(line, flush=True))
             return status
         process = subprocess.Popen(found[0].words, env=os.environ | found[0].env)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # the launcher's, too
         while True:
             with contextlib.suppress(KeyboardInterrupt):  # the process has been sent it, too
                 return process.wait()
