@@ -197,11 +197,11 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **A mistake in an option.** Whatever can be known before the processes meet is reported before, in
-# one line per node:
+# **A mistake in an option.** The trainer checks all options before the processes meet, and prints one
+# line per node:
 #
 # .. run::
-#    :expect: the text has \d+ tokens
+#    :expect: the nearest is 12
 #    :status: 1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 4000 |& grep main.py:
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
