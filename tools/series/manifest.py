@@ -4,7 +4,7 @@
     columns = 80              # the longest line that a lesson may have
     order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must stand in
     utils = ["device", …]     # the public names of utils.py; [] in a chain of scripts that stand
-                              # alone, which then needs no README with a table of lessons either
+                              # alone: it needs no README, and may have other scripts beside it
 
     [multigpu]                # a lesson, somewhere below its parent
     file   = "multigpu.py"    # this is the default: the lesson's name and ".py"
