@@ -119,14 +119,15 @@ def main():
             model, train_loader, loss_fn, optimizer, device)
         val_loss, accuracy = evaluate(model, val_loader, loss_fn, device)
         scheduler.step(val_loss)
-        print(
-            f"Epoch {epoch + 1} | train loss {train_loss:.4f} | "
-            f"val loss {val_loss:.4f} | accuracy {accuracy:.1%} | "
-            f"next lr {optimizer.param_groups[0]['lr']:.4g}")
+        note = ""
         if accuracy > best:
             best = accuracy
             torch.save(model.state_dict(), "classifier.pt")
-            print("        | saved classifier.pt")
+            note = " | saved"
+        print(
+            f"Epoch {epoch + 1} | train loss {train_loss:.4f} | "
+            f"val loss {val_loss:.4f} | accuracy {accuracy:.1%} | "
+            f"next lr {optimizer.param_groups[0]['lr']:.4g}{note}")
 
 
 if __name__ == "__main__":

@@ -143,14 +143,15 @@ def main():
         scheduler.step(val_loss)
         if dist.get_rank() != 0:
             continue  # rank 0 prints and saves
-        print(
-            f"Epoch {epoch + 1} | train loss {train_loss:.4f} | "
-            f"val loss {val_loss:.4f} | accuracy {accuracy:.1%} | "
-            f"next lr {optimizer.param_groups[0]['lr']:.4g}")
+        note = ""
         if accuracy > best:
             best = accuracy
             torch.save(model.module.state_dict(), "classifier.pt")
-            print("        | saved classifier.pt")
+            note = " | saved"
+        print(
+            f"Epoch {epoch + 1} | train loss {train_loss:.4f} | "
+            f"val loss {val_loss:.4f} | accuracy {accuracy:.1%} | "
+            f"next lr {optimizer.param_groups[0]['lr']:.4g}{note}")
 
 
 if __name__ == "__main__":
