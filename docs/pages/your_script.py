@@ -55,8 +55,8 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@1 --epochs 1
 #
-# There are two ranks. But both print the training loss of the first epoch above, and they have the
-# same ``weights``: both train on all 3,000 images, in the same order.
+# There are two ranks. But they print the same losses and have the same ``weights``: both train on all
+# 3,000 images, in the same order.
 
 # %% [markdown]
 # Sharing the training images
@@ -243,7 +243,7 @@ From your script to DDP
 #
 # .. run::
 #    :expect: ^classifier.pt \| val loss 0\.\d+ \| accuracy 9
-#    :mark: val loss
+#    :mark: ^classifier
 #
 #    {classifier_ddp}
 #    python docs/port/validate.py
