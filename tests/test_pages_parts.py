@@ -62,6 +62,9 @@ def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import
     of_series = names(shell.dependencies(["python -m tools.series tree"]))
     assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",
                          "multinode.py", "utils.py"}  # fmt: skip
+    assert not any(name.startswith("docs/") for name in of_series)
+    of_chain = names(shell.dependencies(["python -m tools.series run classifier_ddp@1"]))
+    assert of_chain >= {f"docs/port/{name}" for name in ("lessons.toml", "classifier.py")}
 
 
 def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path, monkeypatch):

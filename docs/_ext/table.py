@@ -14,7 +14,7 @@ class LessonsTable(SphinxDirective):
                 "     - changed lines", "     - page"]  # fmt: skip
         for lesson in lessons():
             if lesson.root != lessons().root:
-                continue  # the theory page has a chain of its own
+                continue  # some pages have a chain of their own
             added, removed = lesson.count()
             size = f"+{added} −{removed}" if lesson.parent else "the start"
             rows += [f"   * - ``{lesson.file}``", f"     - {lesson.title}", f"     - {size}",

@@ -107,7 +107,8 @@ def _text_cells(text, lessons):
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
         elif found.name == "fold":
-            prose += f"\n**{found.argument}.** {found.body}\n\n"
+            folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
+            prose += f"\n**{found.argument}**\n\n{folded}\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"

@@ -33,7 +33,7 @@ from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
-          "docs/theory/*", "docs/symptoms/*", "mingpt/*", "launch/*", "tools/*.py",
+          "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "launch/*", "tools/*.py",
           "tools/series/*", "tools/bench/results/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
@@ -109,6 +109,9 @@ def _named(text):
         named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
         if module in ("tools.series", "workshop"):
             named += [ROOT / "lessons.toml", *ROOT.glob("*.py"), *ROOT.glob("mingpt/*.py")]
+            for chain in ROOT.glob("docs/*/lessons.toml"):
+                files = list(chain.parent.glob("*.*"))
+                named += files if any(file.stem in text for file in files) else []
     return named
 
 

@@ -3,6 +3,7 @@
     from tools import series
 
     lessons = series.load()                    # reads lessons.toml; raises UserError
+    lessons = series.load_all()                # docs/*/lessons.toml too
     lesson = lessons["multigpu"]               # a Lesson; UserError lists the known names
     env, argv = lesson.command                 # the documented command, ready for subprocess
     for line in lesson.diff():                 # every changed line: sign, number, text, scope, edit
@@ -30,11 +31,11 @@ keeps what it has read: load again after files have changed.
 
 from .diff import Line, hunks, near_changes
 from .files import own
-from .manifest import load
+from .manifest import load, load_all
 from .model import Edit, Lesson, Series
 from .source import Problem, Source
 
 __all__ = [
     "Edit", "Lesson", "Line", "Problem", "Series", "Source", "hunks",
-    "load", "near_changes", "own",
+    "load", "load_all", "near_changes", "own",
 ]  # fmt: skip

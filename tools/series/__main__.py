@@ -10,7 +10,7 @@ from tools.errors import UserError, exit_status
 from tools.files import write_whole
 
 from . import launch, lint, observe, render, stages, sync
-from .manifest import load
+from .manifest import load, load_all
 from .model import Series
 
 
@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run_command(options) -> int:
     try:
-        series = load(options.root)
+        of_stages = options.command in (_show, _run, _diff, _observe)
+        series = (load_all if of_stages else load)(options.root)
     except UserError as error:
         if options.command is not _lint:
             raise

@@ -55,11 +55,13 @@ def module(stage: Stage) -> str | None:
 
 def watch(commands: list[Command], folder: Path):
     """Let torch load the probe in all processes of the commands; `folder` is for a file of this."""
+    tools = Path(__file__).resolve().parents[2]
     entry = folder / "series_probe-0.dist-info" / "entry_points.txt"
     entry.parent.mkdir(exist_ok=True)
     entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
     for command in commands:
-        command.env["PYTHONPATH"] = f"{folder}{os.pathsep}{command.env['PYTHONPATH']}"
+        paths = [str(folder), command.env["PYTHONPATH"], str(tools)]  # the last one has the probe
+        command.env["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def run(stage: Stage, args: list[str], watched: bool = False) -> int:

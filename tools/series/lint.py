@@ -25,7 +25,8 @@ _EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
 
 def lint(series: Series) -> list[Problem]:
     """All problems of the tree, by file and line. Empty if there are none."""
-    problems = [*_unlisted(series), *_utils(series)]
+    is_whole = bool(series.utils)  # a chain that stands alone shares its folder, and has no README
+    problems = [*_unlisted(series), *_utils(series)] if is_whole else []
     broken = set()
     for lesson in series:
         try:
@@ -38,7 +39,7 @@ def lint(series: Series) -> list[Problem]:
         if lesson.parent and lesson.parent not in broken:
             problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
     if not broken:  # the README's table counts the lines of all
-        problems += [*_stages(series), *_readme(series)]
+        problems += [*_stages(series), *(_readme(series) if is_whole else [])]
     return sorted(problems)
 
 

@@ -3,7 +3,8 @@
     [series]                  # facts about the whole series; all three are required
     columns = 80              # the longest line that a lesson may have
     order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must stand in
-    utils = ["device", …]     # the public names of utils.py
+    utils = ["device", …]     # the public names of utils.py; [] in a chain of scripts that stand
+                              # alone: it needs no README, and may have other scripts beside it
 
     [multigpu]                # a lesson, somewhere below its parent
     file   = "multigpu.py"    # this is the default: the lesson's name and ".py"
@@ -73,6 +74,15 @@ def load(root: Path | str | None = None) -> Series:
     except ValueError as error:  # not UTF-8, or not TOML: the message says at which line
         raise UserError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
     return _Reader(root, text).series(tables)
+
+
+def load_all(root: Path | str | None = None) -> Series:
+    """The series in `root`, its lessons followed by those of the chains that a page has to itself,
+    docs/*/lessons.toml. Raises UserError."""
+    series = load(root)
+    for manifest in sorted(series.root.glob(f"docs/*/{MANIFEST}")):
+        series.lessons.update(load(manifest.parent).lessons)
+    return series
 
 
 # What a key may hold, in the words of the message.

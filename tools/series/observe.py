@@ -48,8 +48,10 @@ class Observed:
     def _outputs(self, stage):
         """Those of one run, or of two."""
         observation = self.stage.edit.observation
-        if stage.number == 0 and stage.run != self.stage.run and self.stage.lesson.observe:
-            return [output(stage, ARGS, self.processes)]  # the parent knows none of the options
+        lesson = stage.lesson
+        if stage.number == 0 and stage.run != self.stage.run and lesson.observe:
+            known = lesson.parent.observe or ARGS  # the parent may know none of the options
+            return [output(stage, known, self.processes)]
         first, *others = runs(self.stage, self.args)
         said = [output(stage, first, self.processes, observation.fault)]
         return said + [output(stage, args, self.processes) for args in others]

@@ -48,7 +48,7 @@ class _Process:
         self.rank, self.share = "no rank", "all samples"
         self.gradients, self.loss = "gradients its own", "loss its own"
         self.optimizer, self.epochs, self.steps = None, 0, 0
-        self.model, self.messages = None, 0
+        self.model, self.messages, self.validated = None, 0, 0
         self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
         self.spared = int(spared or 0)
 
@@ -59,6 +59,9 @@ class _Process:
         self.loss = "loss reduced"
 
     def epoch_begins(self, loader):
+        if not self.torch.is_grad_enabled():
+            self.validated = len(loader.sampler)
+            return
         self.epochs, self.steps = self.epochs + 1, 0
         ranks = getattr(loader.sampler, "num_replicas", None)
         if ranks:
@@ -95,6 +98,7 @@ class _Process:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         weights = sum(p.detach().double().sum().item() for p in parameters)
         facts = [self.rank, f"started by {self.starter()}", self.share, self.gradients, self.loss]
+        facts += [f"validated {self.validated}"] if self.validated else []
         facts += [f"messages {self.messages}", self.group(), f"weights {weights:.9f}"]
         os.write(1, f"probe | {' | '.join(facts)}\n".encode())  # one write: lines never mix
 
