@@ -1,11 +1,11 @@
-"""Run a command, and kill -9 one of its workers after some epochs or steps.
+"""Run a command, and send one of its workers SIGKILL after some epochs or steps.
 
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 \
     --max-restarts=3 multigpu_torchrun.py 50 10
 
-Every line is marked with the seconds since the start. Linux only: it finds
-the workers in /proc.
+Every output line begins with the seconds since the start. Linux only, because
+the script finds the workers in /proc.
 """
 
 import os
@@ -27,7 +27,7 @@ def say(line):
 
 
 def below(pid):
-    """The processes that a process has started, and those that they have."""
+    """The pids of all descendants of a process."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     for child in map(int, children.split()):
         yield child
@@ -35,20 +35,20 @@ def below(pid):
 
 
 def started(pid):
-    """When a process started, in ticks of the system's clock."""
+    """A sort key: the start time of a process in clock ticks, then its pid."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[19]), pid
 
 
 for line in command.stdout:
-    # Of torchrun's own log: when it noticed, and without where it stands.
+    # Shorten torchrun's log line about the failure: drop time and source line.
     line = re.sub(r"^E\d{4} .*\] failed", "torchrun: failed", line.rstrip())
     if re.match(r"Epoch|Step|Resuming|torchrun: |[\w.]+\.py: ", line):
         say(line)
     epoch = re.match(r"(?:Epoch|Step) +(\d+) \| (?:train )?loss", line)
     if epoch and kill_after and int(epoch[1]) == kill_after[0]:
         del kill_after[0]
-        worker = max(below(command.pid), key=started)  # the last one to start
+        worker = max(below(command.pid), key=started)  # the newest one
         os.kill(worker, signal.SIGKILL)
         say("--- kill -9 of a worker")
 sys.exit(command.wait())

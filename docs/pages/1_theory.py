@@ -84,7 +84,7 @@ What is DDP
 #
 # .. lesson-diff:: average_with_hooks
 #    :edit: start-when-ready
-#    :confirmed: 561b66b0f3cf
+#    :confirmed: 4f6e11d33af0
 #
 #    A *hook* is a function that PyTorch calls at a certain point. Here autograd calls it as soon as
 #    a parameter has its gradient. With ``async_op=True``, ``all_reduce`` only starts the operation
@@ -116,7 +116,7 @@ What is DDP
 #
 # .. lesson-diff:: average_in_buckets
 #    :edit: fill-buckets
-#    :confirmed: 81e55f048fe7
+#    :confirmed: 57122d3fcb59
 #
 #    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
 #    buckets in the order in which ``backward()`` reaches them. When the last gradient of a bucket

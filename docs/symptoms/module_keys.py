@@ -1,4 +1,4 @@
-"""A checkpoint of the DDP wrapper does not fit the model in it."""
+"""A checkpoint of the DDP wrapper does not load into the plain model."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Each rank splits the data by itself: most test samples are trained on."""
+"""Each rank draws its own split, so training sees most test samples."""
 
 import torch
 import torch.distributed as dist

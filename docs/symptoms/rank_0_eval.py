@@ -1,4 +1,4 @@
-"""Rank 0 evaluates alone, through DDP, whose forward calls a collective."""
+"""Only rank 0 evaluates, but DDP's forward() calls a collective."""
 
 import torch
 import two

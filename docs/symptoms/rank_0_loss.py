@@ -1,4 +1,4 @@
-"""DDP averages gradients; a loss stays that of its own rank's samples."""
+"""DDP averages gradients, but each rank's loss covers only its own samples."""
 
 import torch
 import torch.distributed as dist

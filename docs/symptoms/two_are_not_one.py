@@ -1,4 +1,4 @@
-"""The same epoch on one process and on two ends with different weights."""
+"""One epoch on one process and on two gives different weights."""
 
 import torch
 import torch.distributed as dist

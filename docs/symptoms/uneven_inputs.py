@@ -1,4 +1,4 @@
-"""Rank 0 has three batches, rank 1 has two: the third backward waits."""
+"""Rank 0 has three batches and rank 1 has two: the third backward() hangs."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""A layer has parameters that the loss does not depend on."""
+"""The loss does not depend on the parameters of one layer."""
 
 import torch
 import two
@@ -10,7 +10,7 @@ class Model(torch.nn.Module):
         super().__init__()
         self.body = torch.nn.Linear(4, 4)
         if not two.FIXED:
-            self.old_head = torch.nn.Linear(4, 1)  # nobody calls it any more
+            self.old_head = torch.nn.Linear(4, 1)  # forward() never calls it
         self.head = torch.nn.Linear(4, 1)
 
     def forward(self, x):
