@@ -84,7 +84,7 @@ def setup(app):
     for folder, patterns in {
         "own": ["docs/pages/*.*"],
         "extra/scripts": ["*.py", "mingpt/*", "docs/labs/*", "docs/theory/*", "docs/port/*",
-                          "docs/symptoms/*"],
+                          "docs/symptoms/*"],  # fmt: skip
     }.items():
         shutil.rmtree(DOCS / "_build" / folder, ignore_errors=True)
         shell.copy(patterns, DOCS / "_build" / folder)

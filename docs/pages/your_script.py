@@ -105,7 +105,7 @@ From your script to DDP
 #    different ones. During ``backward()`` DDP averages the gradients, so the weights stay equal.
 #
 #    The checkpoint is that of ``model.module``, the model inside of the wrapper. Otherwise every
-#    name in the file would begin with ``module.``, and ``build_model()`` could not load it.
+#    name in the file would begin with ``module.``, and the model of ``classifier.py`` could not load it.
 #
 #    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
 #    buffers. No gradient changes them, each rank computes them from its own images, and so they
@@ -129,7 +129,7 @@ From your script to DDP
 # Summing the loss over all ranks
 # -------------------------------
 #
-# A number that a rank computes from its share says nothing about the whole.
+# The two training losses above are those of two halves. Neither is that of all images.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: sum-the-loss
