@@ -83,8 +83,14 @@ copybutton_exclude = ".linenos, .gp, .go, del, .twin"
 def setup(app):
     for folder, patterns in {
         "own": ["docs/pages/*.*"],
-        "extra/scripts": ["*.py", "mingpt/*", "docs/labs/*", "docs/theory/*", "docs/port/*",
-                          "docs/symptoms/*"],
+        "extra/scripts": [
+            "*.py",
+            "mingpt/*",
+            "docs/labs/*",
+            "docs/theory/*",
+            "docs/port/*",
+            "docs/symptoms/*",
+        ],
     }.items():
         shutil.rmtree(DOCS / "_build" / folder, ignore_errors=True)
         shell.copy(patterns, DOCS / "_build" / folder)

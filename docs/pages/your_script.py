@@ -55,8 +55,8 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@1 --epochs 1
 #
-# There are two ranks. But they print the same losses and have the same ``weights``: both train on all
-# 3,000 images, in the same order.
+# There are two ranks. But they print the same losses and have the same ``weights``: both train on
+# all 3,000 images, in the same order.
 
 # %% [markdown]
 # Sharing the training images
@@ -105,7 +105,8 @@ From your script to DDP
 #    different ones. During ``backward()`` DDP averages the gradients, so the weights stay equal.
 #
 #    The checkpoint is that of ``model.module``, the model inside of the wrapper. Otherwise every
-#    name in the file would begin with ``module.``, and ``build_model()`` could not load it.
+#    name in the file would begin with ``module.``, and the model of ``classifier.py`` could not
+#    load it.
 #
 #    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
 #    buffers. No gradient changes them, each rank computes them from its own images, and so they
@@ -129,7 +130,7 @@ From your script to DDP
 # Summing the loss over all ranks
 # -------------------------------
 #
-# A number that a rank computes from its share says nothing about the whole.
+# The two training losses above are those of two halves. Neither is that of all images.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: sum-the-loss
@@ -154,8 +155,8 @@ From your script to DDP
 # Validating every image once
 # ---------------------------
 #
-# So far the probe has said ``validated 501`` on both ranks. Each of them does all of the validation,
-# so it takes as long as before.
+# So far the probe has said ``validated 501`` on both ranks. Each of them does all of the
+# validation, so it takes as long as before.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: validate-together

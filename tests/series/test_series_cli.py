@@ -169,7 +169,7 @@ def test_stages_of_a_chain_in_docs_are_found_by_their_names(tree, capsys):
     (folder / "alone.py").write_text(script)
     (folder / "beside.py").touch()
     (folder / "lessons.toml").write_text(
-        '[series]\ncolumns = 80\norder = []\nutils = []\n'
+        "[series]\ncolumns = 80\norder = []\nutils = []\n"
         '[alone]\ntitle = ""\npage = ""\nrun = "python docs/chain/alone.py"\n'
     )
     assert run(tree, capsys, "show", "alone") == (0, script)
