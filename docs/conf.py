@@ -38,6 +38,7 @@ exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
 nitpicky = True
 default_role = "code"
+smartquotes = False  # readers search for error texts as they are
 
 # What has run is kept here, each command under a hash of all that it depends on.
 os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")

@@ -149,7 +149,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Constructing the DDP model
 # --------------------------
 #
-# Nothing keeps the two models equal. Neither raises an error, and both losses fall.
+# Nothing keeps the two models equal. There is no error, and both losses fall.
 #
 # .. lesson-diff:: multigpu
 #    :edit: construct-the-ddp-model
@@ -263,37 +263,10 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with small batches. The model has 21 parameters, and a step takes a fraction of a millisecond,
-# less than the two processes need to average the gradients. A larger batch means fewer steps per
-# epoch, and so fewer averages:
-
-# %%
-from statistics import median
-
-logs = {
-    ("32", "1 process"): lab.run("python single_gpu.py 50 10"),
-    ("32", "2 processes"): lab.two_processes(),
-    ("1,024", "1 process"): lab.run("python single_gpu.py 12 12 --batch_size 1024"),
-    ("1,024", "2 processes"): lab.run("NPROC=2 python multigpu.py 12 12 --batch_size 1024"),
-}
-speeds = {key: median(speed for *_, speed in lab.epochs(log)) for key, log in logs.items()}
-
-figure, axes = lab.picture(
-    "Samples per second of the median epoch: "
-    + "; ".join(f"batch size {b}, {p}: {speed:,.0f}" for (b, p), speed in speeds.items()),
-    height=2.2,
-)
-for place, (size, processes) in enumerate(speeds):
-    speed = speeds[size, processes]
-    bar = axes.barh(place + place // 2 * 0.3, speed, 0.9, color=lab.COLORS[int(processes[0]) - 1])
-    axes.bar_label(bar, [f"{processes}: {speed:,.0f}"], padding=4)
-axes.set(yticks=[0.5, 2.8], yticklabels=["32", "1,024"], ylabel="batch size per process")
-axes.set(xlabel="samples/s (median epoch)", xlim=(0, max(speeds.values()) * 1.35))
-
-# %% [markdown]
-# The machine that built this page measured this while it ran other commands, and both processes
-# share its CPU. Look at the trend only. On GPUs, DDP pays when ``backward()`` takes longer than the
-# all-reduce that it can hide: :doc:`1_theory` measures both.
+# Not with this model. It has 21 parameters, and a step takes a fraction of a millisecond, which is
+# less than the two processes need to average the gradients. DDP pays when ``backward()`` takes longer
+# than the all-reduce. :doc:`5c_fast` measures a case in which two processes win beside one in which
+# they lose.
 
 # %% [markdown]
 # What could go wrong
