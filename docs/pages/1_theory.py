@@ -301,8 +301,3 @@ axes.legend()
 # - **Save memory.** Every process holds the whole model, its gradients and the optimizer's state.
 # - **Start processes.** ``mp.spawn`` does, in :doc:`2_multigpu`, and ``torchrun`` in
 #   :doc:`3_fault_tolerance`.
-#
-# The whole script
-# ----------------
-#
-# .. lesson-script:: average_in_buckets

@@ -298,15 +298,4 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # The work since the last checkpoint is lost, and this script cannot resume. The next page,
 # :doc:`3_fault_tolerance`, adds that.
 #
-# **An earlier checkpoint.** This script starts afresh every time, and replaces the ``multigpu.pt`` of
-# an earlier run. It never overwrites a file that you name yourself:
-#
-# .. run::
-#    :expect: single_gpu\.pt exists, and this script starts afresh
-#    :status: 2
-#    :lines: 2 2
-#
-#    python single_gpu.py 1 1
-#    python multigpu.py 1 1 --checkpoint_path single_gpu.pt
-#
 # :doc:`symptoms` lists these and more by the text of their error.
