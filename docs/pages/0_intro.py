@@ -14,8 +14,8 @@ Introduction
 # own.
 #
 # **You need** Python 3.11 or newer, and to have written a PyTorch training loop: model, loss,
-# ``backward()``, optimizer. You need no GPU. Without one, the scripts train on the CPU with two
-# processes. On a machine with GPUs they use those, unchanged.
+# ``backward()``, optimizer. You need no GPU. With GPUs, the scripts use them. Without, they use the
+# CPU, and all scripts but the first start two processes. You change nothing.
 #
 # The first script
 # ----------------
@@ -30,8 +30,9 @@ Introduction
 #    {single_gpu}
 #
 # The loss falls as far as it can. Each target is a linear function of its sample plus noise, drawn
-# uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is what remains when
-# a model has learned everything else:
+# uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is about what remains
+# when a model has learned everything else. (In these 2,048 samples it is a little less, and the
+# model fits a little of the noise.)
 
 # %%
 import lab
@@ -46,9 +47,10 @@ axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha=
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
 # %% [markdown]
-# A loss that is real matters in this series. A distributed script can be wrong without any error:
-# it trains on half of the data, or on the same half twice, or every process trains its own model.
-# The loss shows all of these. So each later page compares it with this one.
+# In this series the loss must mean something, so the data can really be learned. A distributed
+# script can be wrong without any error: it trains on half of the data, or on all of it twice, or
+# every process trains its own model. The loss, the number of samples it covers, and the weights of
+# the processes show such mistakes. Each later page looks at them.
 #
 # The scripts
 # -----------
@@ -74,10 +76,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
 # above it when the page was built.
 #
-# To run the commands yourself, type ``make run`` in the repository once. It installs what is
-# missing into ``.venv``. Then ``source .venv/bin/activate``, and type them as they are. Some
-# scripts resume from the checkpoints they find, so start each block without the files ``*.pt`` of
-# an earlier one. Every page is also a notebook: the link is at its end.
+# ``python -m tools.series show multigpu@3`` prints a stage, and ``run multigpu@3`` runs it with the
+# launcher of its page: Python, or torchrun.
+#
+# To run the commands yourself, type ``make run`` once, in the folder of the repository. It installs
+# what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and type the
+# commands as they are, in the same folder. Each block was run in a fresh copy of the scripts. Some
+# scripts resume from the checkpoints they find, so delete the files ``*.pt`` before a block that
+# starts afresh. Every page is also a notebook: the link is at its end.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -91,7 +97,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # ``Trainer``
 #    holds the model and the training loop. ``_run_batch`` makes one step: forward, backward,
 #    update. ``_run_epoch`` makes one pass over the data and reports the loss. ``_save_checkpoint``
-#    writes the model, the optimizer's state, and how many epochs have run. ``train`` calls both.
+#    writes the model, the optimizer's state, and how many epochs have run. ``train`` calls
+#    ``_run_epoch`` and ``_save_checkpoint``.
 #
 # ``load_train_objs``
 #    creates the dataset, the model and the optimizer. Its seed is fixed, so every run starts from

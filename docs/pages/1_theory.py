@@ -13,16 +13,18 @@ What is DDP
 # The idea
 # --------
 #
-# One device is too slow, so use several. Give each a copy of the model and a share of every batch.
-# Each computes a loss and gradients on its own share. If each device updated its copy with its own
-# gradients, the copies would drift apart. So the devices **average their gradients** before the
-# update. The copies start with equal weights and apply equal gradients, so they stay equal.
+# One device is too slow, so use several. Give each a copy of the model and a share of the samples
+# of every step. Each computes a loss and gradients on its own share. If each device updated its
+# copy with its own gradients, the copies would drift apart. So the devices **average their
+# gradients** before the update. The copies start with equal weights and apply equal gradients, so
+# they stay equal.
 #
 # This is *data parallelism*, and DDP is PyTorch's implementation of it. Six terms describe it:
 #
 # - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
-#   all processes run the same script. Threads would not do, because Python runs only one thread at
-#   a time: the *global interpreter lock*, or GIL, sees to that.
+#   all processes run the same script. Threads of one process would be slower, because only one of
+#   them can run Python at a time: they wait for each other at the *global interpreter lock*, the
+#   GIL.
 # - The :term:`rank` is the number of a process, counted from 0.
 # - The :term:`world size` is the number of processes.
 # - A :term:`process group` is a set of processes that communicate. At first there is one, with all
@@ -46,7 +48,7 @@ What is DDP
 #
 # The script trains three copies of a model for four steps and compares their weights before each
 # step. One copy uses ``OurDDP`` and one the real DDP, both on two processes with half of the batch
-# each. The third is trained by one process with the whole batch.
+# each. The third uses no DDP, and every process trains it on the whole batch.
 #
 # .. run::
 #    :expect: ^Step 3: weights differ by 0 between ranks, by 0 from DDP
@@ -56,7 +58,7 @@ What is DDP
 # - **Between ranks: 0.** The processes started with different weights, as the first line shows.
 #   After the broadcast the weights are equal, and they stay equal. No process ever compares or
 #   corrects weights. Equal gradients are enough.
-# - **From DDP: 0.** To the last bit, ``OurDDP`` computes what DDP computes.
+# - **From DDP: 0.** With two processes, ``OurDDP`` computes what DDP computes, to the last bit.
 # - **From one process: 1e-08.** This is rounding. The sum of 32 numbers depends on the order in
 #   which they are added.
 #
@@ -93,7 +95,8 @@ What is DDP
 #
 #    All ranks must start their all-reduces in the same order, because the backend matches the first
 #    one of each rank, then the second, and so on. All ranks run the same model, so the order is the
-#    same. If a model skips layers on some ranks only, DDP needs ``find_unused_parameters=True``.
+#    same. If a step skips layers of the model, DDP waits for their gradients.
+#    ``find_unused_parameters=True`` makes it look for them.
 #
 # .. run::
 #    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
@@ -119,12 +122,13 @@ What is DDP
 #    :confirmed: 57122d3fcb59
 #
 #    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
-#    buckets in the order in which ``backward()`` reaches them. When the last gradient of a bucket
-#    has arrived, all of them are copied into it, and one all-reduce sends it. Afterwards each
-#    gradient is a view of its part of the bucket, so nothing is copied back.
+#    buckets in the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets
+#    gradients to ``None``, so one that is not ``None`` has arrived. When the last gradient of a
+#    bucket has arrived, all of them are copied into it, and one all-reduce sends it. Afterwards
+#    each gradient is a view of its part of the bucket, so nothing is copied back.
 #
-#    DDP does the same. Its first bucket holds 1 MiB, so that sending starts early. The others hold
-#    25 MiB, which ``bucket_cap_mb`` changes.
+#    DDP does the same. By default its first bucket holds 1 MiB, so that sending starts early, and
+#    the others 25 MiB. ``bucket_cap_mb`` sets the size of all of them.
 #
 # .. run::
 #    :expect: Each step: 3 all-reduces, 25,344 bytes
@@ -150,7 +154,7 @@ What is DDP
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
 #
-# "89.5 in 16" would mean that 16 all-reduces took 89.5 ms in all. "After backward" is the time from
+# The column "all-reduces" has their time in all and their number. "After backward" is the time from
 # the last gradient to the last average. Each number is a median by itself, so a row does not add up
 # exactly.
 
@@ -187,10 +191,11 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # %% [markdown]
 # By hand, the all-reduces begin when ``backward()`` has ended. In the other three they begin during
 # it. How much time that saves depends on what else the hardware has to do. Between GPUs, NCCL's
-# kernels occupy a few of the GPU's multiprocessors and leave the rest to ``backward()``, so they
-# hide most of the time. Here two processes share a CPU, and gloo adds numbers on the same cores
-# that compute gradients. So ``backward()`` becomes slower while it sends, and only the difference
-# is gained.
+# kernels occupy a few of the GPU's multiprocessors and leave the rest to ``backward()``, so
+# ``backward()`` hides most of the time that sending takes. Here two processes share a CPU, and gloo
+# adds numbers on the same cores that compute gradients. So ``backward()`` becomes slower while it
+# sends, and a step may take as long as before. On CPUs, the figure shows *when* the all-reduces
+# run, not how much time that saves.
 
 # %% [markdown]
 # A ring
@@ -203,6 +208,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
+#
+# Take rank 0. In step 0 it sends chunk 0 to rank 1, and receives chunk 3 from rank 3, which it adds
+# to its own chunk 3. In step 1 it sends that sum on to rank 1.
 #
 # ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
 # until that is done. To see whose numbers are in a sum, rank 0 fills its tensor with 1, rank 1 with
@@ -252,7 +260,8 @@ axes[0].tick_params(length=0)
 #    2 (*N* − 1) / *N* × *S*
 #
 # bytes per process: *S* for two processes, and less than 2 *S* for any number. The script counts
-# the bytes that it sends, and the count agrees:
+# the bytes that it sends. For 400,000 floats the count is exact; the other two tensors cannot be
+# cut into equal chunks:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -279,8 +288,8 @@ axes.legend()
 
 # %% [markdown]
 # So in each step a process sends one to two times the size of the gradients, whatever the batch
-# size. A larger batch is more computation for the same bytes. It is the first thing to try if DDP
-# is not faster than one device.
+# size. A larger batch is more computation for the same bytes. If DDP is not faster than one device,
+# try that first. It also changes the training: :doc:`batch_and_learning_rate` says how.
 #
 # The bytes are not all. The ring has 2 (*N* − 1) steps, one after the other, and each costs the
 # latency of a message. With thousands of processes latency dominates. For this reason NCCL also
@@ -292,8 +301,9 @@ axes.legend()
 # - **Average the loss.** DDP averages gradients only. The loss that a rank prints is that of its
 #   own share.
 #   :doc:`2_multigpu` reduces the loss over all ranks.
-# - **Average buffers.** A batch normalisation keeps its running mean in a buffer. In training,
-#   every ``forward()`` broadcasts the buffers of rank 0.
+# - **Average buffers.** A batch normalisation keeps its running mean in a buffer. Instead of
+#   averaging, every ``forward()`` of DDP broadcasts the buffers of rank 0, also in evaluation. So
+#   all ranks must call it.
 # - **Join the statistics of a batch.** A batch normalisation uses the mean of its own share. On
 #   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by one that uses all
 #   shares.

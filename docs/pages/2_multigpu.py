@@ -8,9 +8,8 @@ Multi-GPU training
 # **You will be able to** turn a training script for one device into one that uses all GPUs of a
 # machine, and to say why each new line is there.
 #
-# **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`: several
-# processes train copies of one model, each on its own share of the data, and average their
-# gradients.
+# **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`: several processes
+# train copies of one model, each on its own share of the data, and average their gradients.
 #
 # You start the finished script like the one for a single device. It starts one :term:`process` per
 # GPU. Without a GPU, two processes share the CPU:
@@ -21,16 +20,18 @@ Multi-GPU training
 #
 #    {multigpu}
 #
-# Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch, on
-# two processes. The option ``--probe`` makes every process report, in one line at its end, what it
-# did.
+# Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch,
+# on two processes. ``tools.series run`` starts a stage, and its option ``--probe`` makes every
+# process report at its end, in one line, what it did: who started it, which samples it had, whether
+# gradients and loss were shared, how many messages DDP sent per step for the gradients, and the sum
+# of its weights.
 
 # %% [markdown]
 # One process per device
 # ----------------------
 #
-# ``single_gpu.py`` uses one device, even if the machine has eight. Python runs only one thread at
-# a time (the GIL, its global interpreter lock), so each further device needs its own process.
+# ``single_gpu.py`` uses one device, even if the machine has eight. Threads would wait for each
+# other at the GIL, so DDP uses one process per device.
 #
 # .. lesson-diff:: multigpu
 #    :edit: start-the-processes
@@ -44,8 +45,8 @@ Multi-GPU training
 #    and raises the error of the one that failed.
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
-#    the script to find it. The same import is why ``mp.spawn`` belongs below
-#    ``if __name__ == "__main__":``. Without that line each process would start processes itself.
+#    the script to find it. The same import is why ``mp.spawn`` belongs below ``if __name__ ==
+#    "__main__":``. Without that line each process would start processes itself.
 #
 # .. run::
 #    :expect: started by mp\.spawn
@@ -75,9 +76,10 @@ Multi-GPU training
 #    differs between the processes. ``utils.free_port`` returns a port that no other program uses.
 #
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
-#    the number of the process on its machine, and therefore the number of its GPU. The function
-#    comes first; otherwise every process would use GPU 0. ``device_id`` tells the group which device
-#    that is. From it the group chooses its :term:`backend`: NCCL for GPUs, gloo for CPUs.
+#    the number of the process on its machine, and therefore the number of its GPU. Call it before
+#    anything else uses a GPU; otherwise every process uses GPU 0. ``device_id`` tells the group
+#    which device that is. From it the group chooses its :term:`backend`: NCCL for GPUs, gloo for
+#    CPUs.
 #
 # .. run::
 #    :expect: rank 1 of 2
@@ -98,17 +100,17 @@ Multi-GPU training
 #    :edit: distribute-the-data
 #    :confirmed: d558a0cbbe89
 #
-#    ``DistributedSampler`` asks the process group for rank and world size. On every rank it shuffles
-#    all 2,048 samples in the same way. Then it deals them like cards: rank 0 takes the first, rank 1
-#    the second, rank 0 the third. If the number of samples is not a multiple of the number of
-#    processes, it repeats a few, so that all ranks take equally many steps.
+#    ``DistributedSampler`` asks the process group for rank and world size. On every rank it
+#    shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0 takes the
+#    first, rank 1 the second, rank 0 the third. If the number of samples is not a multiple of the
+#    number of processes, it repeats a few, so that all ranks take equally many steps.
 #
 #    The order depends on a seed and on the epoch, and ``set_epoch`` passes the epoch. Without it,
 #    every epoch has the order of the first. ``single_gpu.py`` seeds its sampler with the epoch too,
-#    so one process of this script sees the samples in exactly the same order.
+#    so with ``NPROC=1`` this script sees the samples in exactly the same order.
 #
-#    ``--batch_size`` counts the samples of *one* process. Two processes with 32 samples each take 64
-#    per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
+#    ``--batch_size`` counts the samples of *one* process. Two processes with 32 samples each take
+#    64 per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
 #
 # .. run::
 #    :expect: over 1024 samples
@@ -116,8 +118,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@3 1 1
 #
-# Each rank saw 1,024 samples. But look at ``weights``, the sum of a rank's weights, at the end of the
-# probe's lines. The two differ. There are two models now, each trained on one half of the data.
+# Each rank saw 1,024 samples. But look at ``weights``, the sum of a rank's weights, at the end of
+# the probe's lines. The two differ. There are two models now, each trained on one half of the data.
 #
 # The figure shows what ``set_epoch`` does, for 32 samples. A square is a sample, a row is an epoch,
 # and the colour is the rank that has the sample.
@@ -155,13 +157,14 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: construct-the-ddp-model
 #    :confirmed: 30702bd61ca2
 #
-#    ``DDP`` wraps the model. Its constructor broadcasts rank 0's weights, so all copies start equal.
-#    During ``backward()`` it averages the gradients over all processes, so the copies stay equal.
+#    ``DDP`` wraps the model. Its constructor broadcasts rank 0's weights, so all copies start
+#    equal. During ``backward()`` it averages the gradients over all processes, so the copies stay
+#    equal.
 #    :doc:`1_theory` builds it by hand.
 #
-#    The model moves to its device first, because DDP takes over the parameters it finds. The
-#    optimizer updates the same parameters as before, so it needs no change. ``_run_batch`` needs none
-#    either, because ``self.model(source)`` now calls the wrapper.
+#    The model moves to its device first, because DDP prepares its buckets for the device of the
+#    parameters. The optimizer updates the same parameters as before, so it needs no change.
+#    ``_run_batch`` needs none either, because ``self.model(source)`` now calls the wrapper.
 #
 #    One line reaches through the wrapper. ``self.model`` is now DDP, and the model itself is
 #    ``self.model.module``. Without ``.module`` every name in the checkpoint would begin with
@@ -180,8 +183,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Reporting the global loss
 # -------------------------
 #
-# Two loss lines per epoch, and neither is about all samples. Ranks that decide by their own loss, for
-# example when to stop, will one day decide differently.
+# Two loss lines per epoch, and neither is about all samples. If ranks decide by their own loss, for
+# example when to stop, one will stop and the others will wait for it forever.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
@@ -189,11 +192,11 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    DDP averages gradients and nothing else. ``totals`` holds the summed loss and the number of
 #    samples of *this* process. ``all_reduce`` replaces it, on every rank, by the sum over all
-#    ranks. Then only rank 0 prints.
+#    ranks. Then only rank 0 prints the loss.
 #
 #    The order matters. ``all_reduce`` is a :term:`collective`: every rank must call it. After the
-#    ``return`` only rank 0 would reach it. Rank 0 would hang or, worse, receive what the other ranks
-#    send next, which is a gradient.
+#    ``return`` only rank 0 would reach it. Rank 0 would hang or, worse, receive what the other
+#    ranks send next, which is a gradient.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -231,8 +234,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Ending the process group
 # ------------------------
 #
-# A process group has threads and connections, which must end before Python does. Otherwise a few
-# runs of a hundred train well and then die with SIGABRT.
+# A process group has threads and connections, which must end before Python does. Otherwise a run
+# may train well and then die with SIGABRT while Python shuts down.
 #
 # .. lesson-diff:: multigpu
 #    :edit: end-the-process-group
@@ -241,8 +244,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    ``destroy_process_group`` ends the threads and closes the connections. After an exception it
 #    does not run. It need not, because ``guard.py`` then ends the process at once.
 #
-#    ``barrier`` makes every rank wait until all have reached it, rank 0 after its last save. Without
-#    it, rank 1 would report success while the last checkpoint is still being written.
+#    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
+#    save. Without it, rank 1 would report success while the last checkpoint is still being written.
 #
 # .. run::
 #    :expect: group left
@@ -256,17 +259,18 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    A thread of gloo may drop the last reference to a Python object while the interpreter shuts
 #    down: see :doc:`symptoms`, "terminate called without an active exception". For the same reason
-#    ``utils.set_device`` imports ``torch._dynamo`` before there is a group. The optimizer's constructor
-#    imports it otherwise, and then threads of the group outlive ``destroy_process_group``.
+#    ``utils.set_device`` imports ``torch._dynamo`` before there is a group. The optimizer's
+#    constructor imports it otherwise, and then threads of the group outlive
+#    ``destroy_process_group``.
 
 # %% [markdown]
 # Is it faster?
 # -------------
 #
 # Not with this model. It has 21 parameters, and a step takes a fraction of a millisecond, which is
-# less than the two processes need to average the gradients. DDP pays when ``backward()`` takes longer
-# than the all-reduce. :doc:`5c_fast` measures a case in which two processes win beside one in which
-# they lose.
+# less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
+# longer than the all-reduce. :doc:`5c_fast` measures a case in which two processes win beside one
+# in which they lose.
 
 # %% [markdown]
 # What could go wrong
@@ -282,7 +286,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    sed 's/    mp.spawn(.*/    worker(0, world_size, args)/' multigpu.py > broken.py
 #    timeout 10 python broken.py
 #
-# Remember what this looks like: a missing process raises no error. It makes the others wait.
+# Remember what this looks like: for minutes, a missing process raises no error. It makes the others
+# wait, until they time out.
 #
 # **One process fails.** Let rank 1 fail in its second epoch. ``mp.spawn`` terminates rank 0 within
 # seconds, and raises the error of rank 1:

@@ -5,8 +5,7 @@ Batch size and learning rate
 """
 
 # %% [markdown]
-# "Two GPUs give another result than one" is the most frequent surprise with DDP. The cause is
-# nearly always the
+# "Two GPUs give another result than one" is a frequent surprise with DDP. The usual cause is the
 # :term:`batch size`. This page shows what changes with the number of processes, what does not, and what to do
 # about the learning rate.
 #
@@ -20,11 +19,13 @@ Batch size and learning rate
 #
 # DDP averages the gradients of the processes. Each of them is a mean over equally many samples, so
 # their mean is the mean over all samples: **the gradient of the global batch**. The optimizer makes
-# the same update as one process with that batch size would.
+# the same update as one process with that batch size would. (Dropout and batch normalisation are
+# exceptions: they depend on how the batch is divided.)
 #
 # If the shares have different sizes, this is wrong. An example is a loss that is averaged over a
-# varying number of tokens. Then sum the loss, divide it by the number of tokens of *all* ranks,
-# which an all-reduce gives, and multiply it by the number of processes, because DDP divides by it.
+# varying number of tokens. Then sum the loss over this rank's tokens, and divide it by the tokens
+# of *all* ranks, which one all-reduce gives. Multiply it by the number of processes, because DDP
+# will divide by that number.
 
 # %% [markdown]
 # The proof
@@ -82,12 +83,13 @@ axes.legend()
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
 #   number of processes. Do this first, because it shows whether your changes are correct.
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
-#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, with a warm-up over
-#   the first epochs (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch
-#   of 8,192 on 256 GPUs, as accurately as with 256). For Adam, people often use the square root of
-#   the factor. Both rules end somewhere: beyond a certain size, a larger batch gains nothing.
-# - **Do not** multiply the gradients by the number of processes. That changes the learning rate
-#   with the number of devices, where nobody looks for it.
+#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, rising to it over the
+#   first epochs (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch of
+#   8,192 on 256 GPUs, as accurately as with a batch of 256). For Adam, people often use the square
+#   root of the factor. Both rules end somewhere: beyond a certain size, a larger batch gains
+#   nothing.
+# - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
+#   that multiplies the learning rate, in a place where nobody looks for it.
 #
 # Here is the linear rule: twice the rate for two processes. One line of the script changes,
 # ``lr=1e-3`` to ``lr=2e-3``:
