@@ -56,7 +56,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # -----------
 #
 # Each script is the one above it plus the edits of one page. The third column counts added and
-# removed lines, without docstrings and blank lines.
+# removed lines, without blank lines and the docstring at the top.
 #
 # .. lessons-table::
 #

@@ -301,9 +301,9 @@ axes.legend()
 # - **Average the loss.** DDP averages gradients only. The loss that a rank prints is that of its
 #   own share.
 #   :doc:`2_multigpu` reduces the loss over all ranks.
-# - **Average buffers.** A batch normalisation keeps its running mean in a buffer. Instead of
-#   averaging, every ``forward()`` of DDP broadcasts the buffers of rank 0, also in evaluation. So
-#   all ranks must call it.
+# - **Average buffers.** A batch normalisation keeps its running mean in a buffer. In training,
+#   every ``forward()`` of DDP broadcasts those of rank 0 instead. In an evaluation the first one
+#   still does, so all ranks must call it.
 # - **Join the statistics of a batch.** A batch normalisation uses the mean of its own share. On
 #   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by one that uses all
 #   shares.

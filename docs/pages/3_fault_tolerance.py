@@ -33,7 +33,8 @@ Fault tolerance
 # ------------------------------------
 #
 # First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends one of its
-# processes SIGKILL, here after epoch 5 of 10. It marks every line with the seconds since the start:
+# processes SIGKILL, here after epoch 5 of 10. It shows the lines about epochs, and marks each with
+# the seconds since the start:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -128,7 +129,7 @@ Fault tolerance
 #    :edit: name-the-cause
 #    :confirmed: 75ff9d104eaf
 #
-#    ``@record`` writes the exception that leaves ``worker`` into a file. ``torchrun`` reads the
+#    If ``worker`` ends with an exception, ``@record`` writes it into a file. ``torchrun`` reads the
 #    file and quotes it in the report.
 #
 # .. run::
@@ -145,11 +146,11 @@ Fault tolerance
 #
 # .. fold:: How torchrun finds the first failure
 #
-#    The agent looks at its workers ten times per second. The first one that it finds dead is the
-#    root cause, unless another worker recorded an exception in an earlier second. But when rank 1
-#    ends, rank 0 loses its connection and fails a moment later, so the agent could find both dead
-#    at once. Therefore ``guard.py`` lets a process that lost a connection wait for two seconds
-#    before it ends.
+#    The agent looks at its workers ten times per second. It compares the times of the failures, in
+#    whole seconds, and names the earliest. A recorded exception has the time at which it was
+#    raised, a death the time at which torchrun found it. But when rank 1 ends, rank 0 loses its
+#    connection and fails a moment later, so the agent could find both dead at once. Therefore
+#    ``guard.py`` lets a process that lost a connection wait for two seconds before it ends.
 
 # %% [markdown]
 # Resuming from a checkpoint
@@ -162,8 +163,8 @@ Fault tolerance
 #    :edit: resume
 #    :confirmed: 2bd86b9a211b
 #
-#    Every worker reads the checkpoint when it starts, the first time as well as after a restart.
-#    If there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
+#    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
+#    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
 #
 #    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
 #    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``

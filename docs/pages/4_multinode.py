@@ -12,7 +12,8 @@ Multi-node training
 # which is called a :term:`node` from now on.
 #
 # For more GPUs than one machine has, you need several machines, and each has its own disk. You
-# start the same command on every node, with the name of one of them in place of ``node1``:
+# start the same command on every node. ``node1`` is the name of one of them, the node at which they
+# meet:
 #
 # .. not-run:: node1 is a machine of yours; below, this page plays two nodes on one machine
 #
@@ -20,7 +21,8 @@ Multi-node training
 #
 # ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
 # says where their :term:`agents <agent>` meet. The agent on ``node1`` opens a :term:`store` at port
-# 29500, and the other agents connect to it. There they agree on all ranks. This is the
+# 29500, and the other agents connect to it. There they agree on all ranks, anew at each restart, so
+# another node may then have rank 0 and print the loss. This is the
 # :term:`rendezvous`. With ``--rdzv-conf`` they notice sooner that one of them is gone.
 #
 # Under Slurm, Open MPI or Kubernetes the script is the same, and the launcher differs:
@@ -31,15 +33,16 @@ Multi-node training
 #    Every agent writes a sign of life into the store, each second (``keep_alive_interval=1``). If
 #    the last one is more than four seconds old (``keep_alive_max_attempt=4``), the others give the
 #    agent up. By default that takes 15 seconds. The sign of life is the time on the agent's own
-#    clock, so the clocks of the nodes must agree. The preflight of :doc:`launchers` checks that.
+#    clock, so the clocks of the nodes must agree. ``launch/check_cluster.py``, the preflight of
+#    :doc:`launchers`, checks that.
 
 # %% [markdown]
 # Two nodes on one machine
 # ------------------------
 #
 # ``nodes.py`` plays two nodes on one machine. It starts two agents, each in its own folder,
-# ``node0`` and ``node1``. They share nothing but a port. ``hello.py`` prints the numbers that
-# each process gets from its agent:
+# ``node0`` and ``node1``. They share nothing but a port. ``hello.py`` prints the numbers that each
+# process gets from its agent:
 #
 # .. run::
 #    :expect: node1 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -125,8 +128,9 @@ Multi-node training
 #    count broadcasts its checkpoint to all others. ``broadcast_object_list`` takes a list because
 #    it replaces the list's contents by what it receives.
 #
-#    DDP's own broadcast is not enough. It sends from rank 0, which may be on the node with the
-#    empty disk. And it sends the weights only, neither the momentum nor the epoch.
+#    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
+#    ``_load_checkpoint`` then overwrites the weights on each node that has a file. And it sends the
+#    weights only, neither the momentum nor the epoch.
 #
 # .. run::
 #    :expect: node0 \| Resuming after epoch 10
@@ -143,8 +147,9 @@ Multi-node training
 # Losing a node
 # -------------
 #
-# Now the hard case. In the middle of the training ``node1`` is lost: its agent, its worker and its
-# disk. An empty machine takes its place and starts the same command. Nobody touches ``node0``:
+# Now the hard case. (Here the endpoint is ``localhost``, and the agent on ``node0`` opens the
+# store.) In the middle of the training ``node1`` is lost: its agent, its worker and its disk. An
+# empty machine takes its place and starts the same command. Nobody touches ``node0``:
 #
 # .. run::
 #    :expect: Resuming after epoch 10
@@ -154,9 +159,10 @@ Multi-node training
 #    python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 30 10
 #    ls node0 node1
 #
-# The worker on ``node0`` loses its connection and fails. Its agent waits at the rendezvous until a
-# second node has come. Then both agents start their workers. The one on ``node1`` has no checkpoint
-# and receives that of ``node0``, over the network. The figure shows the epochs over time:
+# The worker on ``node0`` loses its connection and fails. Its agent waits at the rendezvous for a
+# second node, for up to ten minutes. Here one comes at once. Then both agents start their workers.
+# The one on ``node1`` has no checkpoint and receives that of ``node0``, over the network. The
+# figure shows the epochs over time:
 
 # %%
 import re
@@ -188,7 +194,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #    python docs/labs/nodes.py --nproc_per_node=1 --lose node0 multinode.py 40 10
 #
-# Start the command again on all nodes, or have a scheduler do it. The checkpoints are there.
+# Start the command again on all nodes, or have a scheduler do it. The other nodes still have their
+# checkpoints.
 #
 # .. fold:: How soon a failure is noticed
 #
@@ -208,9 +215,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. If you start it on each of
-# two nodes, you get two trainings without an error. The loss does not show it, since each counts
-# all 2,048 samples. ``hello.py`` does: ``WORLD_SIZE`` is 2 where it should be 4, and rank 0 is
-# there twice.
+# two nodes, you get two trainings without an error. Each prints its own losses, over all 2,048
+# samples. ``hello.py`` shows it: ``WORLD_SIZE`` is 2 where it should be 4, and rank 0 is there
+# twice.
 #
 # .. run::
 #    :expect: node1: rank 0: .*WORLD_SIZE=2

@@ -26,8 +26,8 @@ minGPT training
 #    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
 #    python -m mingpt.sample --prompt "def " --count 120
 #
-# This page reads the model, shows the first edit, and ends with a training to the end. Three pages
-# show the other nine edits, and read in their order:
+# This page reads the model, shows the first edit, and ends with a training to the end. The other
+# nine edits are on three pages. Read them in this order:
 #
 # :doc:`5a_exact`
 #    counts in steps, reports, validates, and resumes in the middle of the data.
@@ -41,9 +41,7 @@ minGPT training
 # .. toctree::
 #    :hidden:
 #
-#    5a_exact
-#    5b_robust
-#    5c_fast
+#    5a_exact 5b_robust 5c_fast
 
 # %% [markdown]
 # The model
@@ -83,7 +81,7 @@ minGPT training
 #    :pyobject: MLP
 #
 # The MLP works on every token alone: it widens the vector fourfold, applies GELU, a smooth ReLU,
-# and narrows it again. Most weights of a GPT are in its MLPs.
+# and narrows it again. Two thirds of a block's weights are in its MLP.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: GPT.__init__
@@ -197,8 +195,8 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **A mistake in an option.** The trainer checks all options before the processes meet, and prints one
-# line per node:
+# **A mistake in an option.** The trainer checks all options before the processes meet, and prints
+# one line per node:
 #
 # .. run::
 #    :expect: the nearest is 12

@@ -40,7 +40,7 @@ Exact training
 #    draws the samples of all processes. Each rank takes its share.
 #
 #    Three things follow. A :term:`checkpoint` needs one integer to say where in the data training
-#    is. Resuming in the middle repeats no sample and skips none. And the number of processes may
+#    is. A resumed run takes the same samples as an undisturbed one. And the number of processes may
 #    change between two runs.
 #
 #    So ``--batch_size`` has another meaning from here on. In the scripts before, it counted the
@@ -124,7 +124,8 @@ Exact training
 #    * No sample is drawn at random, so two validations of the same weights agree.
 #    * Every token counts once. The last samples are filled up with ``PADDING``, which
 #      ``cross_entropy`` ignores, and the loss is summed over tokens, not averaged over batches.
-#    * Every rank validates its share. If only rank 0 did, the others would wait in ``all_reduce``.
+#    * Every rank validates its share. If only rank 0 entered ``_validate``, it would wait in
+#      ``all_reduce`` for the others.
 #
 # .. run::
 #    :expect: val loss \S+ over 100 tokens
@@ -158,10 +159,10 @@ Exact training
 #    :edit: clip-and-schedule
 #    :confirmed: 88dd183130d5
 #
-#    The learning rate rises from 0 to its highest value over ``--warmup_steps``, because AdamW's
-#    averages are poor at first. Then it falls along half a cosine, because the last improvements
-#    are small. It is a function of the step. So there is no scheduler whose state a checkpoint
-#    could forget.
+#    The learning rate rises in equal steps to its highest value over ``--warmup_steps``, because
+#    AdamW's averages are poor at first. Then it falls along half a cosine, because the last
+#    improvements are small. It is a function of the step. So there is no scheduler whose state a
+#    checkpoint could forget.
 #
 #    One batch with a huge gradient can undo an hour of training. ``clip_grad_norm_`` scales a
 #    gradient that is longer than ``--grad_clip`` down to this length. After ``backward()`` all

@@ -38,8 +38,8 @@ Robust training
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. The price is that a kill may come before the newest checkpoint
-#    is on the disk: then the one before it counts. It never costs more than two intervals, because
-#    a save first waits for the one before it.
+#    is on the disk: then the one before it counts. At most one save is under way, so a failure
+#    never costs more than two intervals of steps.
 #
 #    The file also says which model and which text it belongs to, so that no other run overwrites
 #    it.
@@ -84,8 +84,8 @@ Robust training
 #
 #    Then all ranks save, without another validation, which might take too long. They wait until the
 #    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status that
-#    is not 0, so the scheduler starts the job again. The default, 143, is what a shell reports for
-#    a process that SIGTERM ended.
+#    is not 0, so a job scheduler that restarts failed jobs starts it again. The default, 143, is
+#    what a shell reports for a process that SIGTERM ended.
 #
 # .. run::
 #    :expect: Resuming after step \d+

@@ -29,9 +29,9 @@ Fast training
 #    :edit: mixed-precision
 #    :confirmed: 1abd5ee46283
 #
-#    Within ``autocast`` PyTorch chooses for each operation: 16 bits for matrix products, 32 for
-#    sums and softmax. Weights, gradients and the optimizer's averages stay in 32 bits, and so do
-#    the messages of DDP.
+#    Within ``autocast`` PyTorch chooses for each operation: 16 bits for matrix products, and 32 for
+#    those that need the precision, such as the loss. Weights, gradients and the optimizer's
+#    averages stay in 32 bits, and so do the messages of DDP.
 #
 #    ``bf16`` has the range of ``fp32`` with fewer digits, and needs nothing else. ``fp16`` has a
 #    smaller range: gradients below 3 · 10\ :sup:`-8` become 0. So the scaler multiplies the loss by
@@ -121,8 +121,8 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products into few kernels, those of
 #    the loss included. It is called on the DDP model: then the compiler cuts the graph where
 #    buckets end, and sending still overlaps with ``backward()``. The method ``compile`` changes no
-#    names. After ``torch.compile(model)`` every name in a checkpoint would begin with
-#    ``_orig_mod.``.
+#    names. If the model were wrapped by ``torch.compile`` before DDP, every name in a checkpoint
+#    would begin with ``_orig_mod.``.
 #
 # .. run::
 #    :expect: messages 1
@@ -130,7 +130,8 @@ Fast training
 #
 #    python -m tools.series run --probe mingpt@10 --data LICENSE --block_size 16 --total_steps 5
 #
-# One message per step. This is ``mingpt/trainer.py``, line for line.
+# One message per step. (Five steps say nothing about speed.) This is ``mingpt/trainer.py``, line
+# for line.
 
 # %% [markdown]
 # Two processes: slower and faster
@@ -158,10 +159,9 @@ Fast training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 | grep train | tail -n 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
-# The machine that built this page measured this while nothing else of the build ran. On two free
-# cores, the second process makes the small step slower and the large one faster. If the figures
-# above say otherwise, the machine had other work. (The losses of the small runs differ because
-# rounding grows at a high learning rate, see the end of :doc:`5a_exact`.)
+# On two free cores, the second process makes the small step slower and the large one faster. On a
+# busy machine the figures vary. (The losses of the small runs differ because rounding grows at a
+# high learning rate, see the end of :doc:`5a_exact`.)
 #
 # Why? Let a step take the time C on one process. On two it takes C / 2, and R for the all-reduce.
 # Two processes win if R is less than C / 2.
@@ -174,16 +174,16 @@ Fast training
 # * Part of R is hidden, since DDP sends while ``backward()`` still runs. A short ``backward()``
 #   hides little.
 #
-# So give each process enough work: with the same batch for more processes, each has less. Between
-# GPUs the same holds with other numbers. There NCCL's all-reduce is itself a kernel, which takes
-# some of the GPU's multiprocessors from ``backward()``.
+# So enlarge the batch with the number of processes, or each has too little to do. Between GPUs the
+# same holds with other numbers. There NCCL's all-reduce is itself a kernel, which takes some of the
+# GPU's multiprocessors from ``backward()``.
 
 # %% [markdown]
 # What it buys
 # ------------
 #
-# ``tools/bench/ladder.py`` measured the next table, not this page. A row's factor is its speed over
-# that of the first row, in the same seconds. Differences below a tenth are noise:
+# The next table was measured earlier, by ``tools/bench/ladder.py``. A row's factor is its speed
+# over that of the first row. Differences below a tenth are noise:
 #
 # .. run::
 #    :expect: products by MKL
@@ -194,10 +194,10 @@ Fast training
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain more, 1.42: they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
-# * ``bf16`` and ``--compile`` lose on this CPU: 1.04 instead of 1.26, and 1.01 instead of 1.42.
-#   Both are meant for GPUs.
+# * ``bf16`` loses on this CPU: 1.04 instead of 1.26. ``--compile`` gains nothing over MKL alone
+#   here, and a compiled run cannot use oneDNN: 1.01 instead of 1.42. Both are meant for GPUs.
 # * The second row shows what ``mingpt/cpu.py`` gains: without its choice of a library for matrix
-#   products, oneDNN instead of MKL, the factor is 0.63. A compiled run does without it.
+#   products, oneDNN instead of MKL, the factor is 0.63.
 #
 # The ladder of a GPU has not been measured yet. On a GPU whose theoretical peak is in
 # ``mingpt/flops.py``, the log adds the *MFU*, the share of this peak that the model's arithmetic

@@ -18,7 +18,8 @@ From your script to DDP
 #
 #    python docs/port/classifier.py
 #
-# ``next lr`` is what ``ReduceLROnPlateau`` made of the validation loss.
+# ``next lr`` is the learning rate that ``ReduceLROnPlateau`` chose for the next epoch, by the
+# validation loss.
 #
 # .. fold:: The whole script, ``classifier.py``
 #
@@ -71,9 +72,9 @@ From your script to DDP
 #    ``DistributedSampler`` replaces ``shuffle=True``. It shuffles all images, in the same order on
 #    every rank, and gives each rank its share. ``set_epoch`` makes the order change per epoch.
 #
-#    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it
-#    leaves the :term:`global batch` at 64, so the learning rate still fits. If you want a larger
-#    global batch, read :doc:`batch_and_learning_rate`.
+#    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
+#    the :term:`global batch` at 64, so the learning rate still fits. If you want a larger global
+#    batch, read :doc:`batch_and_learning_rate`.
 #
 #    ``num_workers`` is per process, too. Two ranks with two workers each are four more processes.
 #    If your machine has too few cores for that, divide it by the number of processes.
@@ -140,8 +141,8 @@ From your script to DDP
 #    over all ranks. Divide afterwards: the mean of two means is wrong when the shares are not
 #    equal.
 #
-#    ``train_one_epoch`` counts the images it has seen. If yours divides by
-#    ``len(loader.dataset)`` or ``len(loader)``, count as well.
+#    ``train_one_epoch`` counts the images it has seen. If yours divides by ``len(loader.dataset)``
+#    or ``len(loader)``, count as well.
 #
 # .. run::
 #    :expect: train loss
@@ -166,9 +167,9 @@ From your script to DDP
 #    0, 2, 4, …, and rank 1 has 1, 3, 5, …: 251 and 250. ``DistributedSampler`` would repeat an
 #    image, to make both shares 251.
 #
-#    Unequal shares need some care. One rank may have a batch more than another, and ``forward`` of
-#    the wrapper is a :term:`collective`, because it broadcasts the buffers. Then the collectives
-#    of the ranks no longer match, and the script hangs or fails. So ``evaluate`` gets
+#    Unequal shares need some care. ``forward`` of the wrapper may be a :term:`collective`, because
+#    it broadcasts the buffers: under ``no_grad`` the first one does, otherwise each. If one rank
+#    makes fewer of these calls than another, the script hangs or fails. So ``evaluate`` gets
 #    ``model.module``, which sends nothing. The loop above it broadcasts the buffers once, and both
 #    ranks validate the model that rank 0 will save.
 #
@@ -198,34 +199,36 @@ From your script to DDP
 #    Everything below this line is for rank 0 only. So no collective may follow it in the loop.
 #    ``scheduler.step`` stays above, because every rank has its own scheduler.
 #
-#    ``best`` is known to rank 0 only. Every rank could compute it, and must, if it decides more
-#    than what is saved: see *early stopping* below.
+#    ``best`` is known to rank 0 only. If it also decides when to stop, every rank must compute it:
+#    see *early stopping* below.
 #
 # .. run::
 #    :expect: \| saved
 #    :mark: saved
 #
-#    python -m tools.series run --probe classifier_ddp@6 --epochs 1
+#    python -m tools.series run classifier_ddp@6 --epochs 1
 #
-# One line per epoch, one checkpoint. What remains is ``group not left``.
+# One line per epoch, one checkpoint.
 
 # %% [markdown]
 # Ending the process group
 # ------------------------
 #
-# A :term:`process group` has threads and connections, which must end before Python does.
+# The probe said ``group not left`` after each stage so far. A :term:`process group` has threads and
+# connections, which must end before Python does.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: end-the-group
 #    :confirmed: 4594ed2fd93c
 #
 #    ``destroy_process_group`` ends them. After an exception it does not run; then ``torchrun``
-#    terminates the other processes.
+#    terminates the other processes. ``multigpu.py`` also has a barrier here, which keeps a rank
+#    from reporting success before the last checkpoint is on the disk.
 #
 #    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway, and
 #    if they do so after ``init_process_group``, it keeps a reference to the group.
-#    ``destroy_process_group`` cannot end the group's threads then, and a few runs of a hundred
-#    die with SIGABRT when Python ends.
+#    ``destroy_process_group`` cannot end the group's threads then, and a run may die with SIGABRT
+#    when Python ends.
 #
 # .. run::
 #    :expect: group left
@@ -251,8 +254,7 @@ From your script to DDP
 #
 # Loss and accuracy are those of the last line that says ``saved``. So the validation is exact. The
 # training differs from that of ``classifier.py``, for three reasons: the images come in another
-# order, they are augmented with other random numbers, and BatchNorm normalizes 32 images at a
-# time.
+# order, they are augmented with other random numbers, and BatchNorm normalizes 32 images at a time.
 #
 # The first two are chance. To see the third alone, switch the augmentation off, and start the same
 # script with one and with two processes. ``DistributedSampler`` gives them the same 64 images per
@@ -270,8 +272,8 @@ From your script to DDP
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
 #
 # With BatchNorm the losses are near, but not equal. With GroupNorm they agree. Compare the first
-# epoch only, because rounding errors grow: after a second one the validation losses were 0.2443
-# and 0.2428.
+# epoch only, because rounding errors grow: after a second one the validation losses were 0.2443 and
+# 0.2428.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
 # processes must print the same losses at the same global batch. If they do not, something is still
@@ -281,13 +283,12 @@ From your script to DDP
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** Take the sum out of ``evaluate``, so that each rank has
-# the validation loss of its own half:
+# **Ranks decide by different numbers.** Here the sum is taken out of ``evaluate`` of stage 5, in
+# which both ranks still print. Each rank then has the validation loss of its own half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr ([\d.]+).*\nEpoch \1 .*lr (?!\2\b)
 #    :mark: lr 0\.00
-#    :lines: 2 2
 #
 #    python -m tools.series show classifier_ddp@5 | sed '/correct, seen = sum_over/d' > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 \
@@ -307,10 +308,10 @@ From your script to DDP
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads, ``drop_last``
 #
 #    ``IterableDataset``
-#       It takes no sampler. Give the data set rank and world size, and let each worker of each
-#       rank skip what the others take, for example with ``itertools.islice``. If ranks then have
-#       unequal numbers of batches, put the epoch into ``with model.join():``, or end it on all
-#       ranks at the shortest.
+#       It takes no sampler. Give the data set rank and world size, and let each worker of each rank
+#       skip what the others take, for example with ``itertools.islice``. If ranks then have unequal
+#       numbers of batches, put the epoch into ``with model.join():``, or end it on all ranks at the
+#       shortest.
 #
 #    ``random_split`` and data made at random
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
@@ -351,8 +352,8 @@ From your script to DDP
 #       ``requires_grad_(False)`` before the wrapper.
 #
 #    Methods of your model
-#       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``:
-#       only the wrapper's forward prepares the averaging.
+#       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``: only
+#       the wrapper's forward prepares the averaging.
 #
 #    An average of the weights (EMA)
 #       Make the copy from ``model.module``, after the model is wrapped. The weights are equal on
