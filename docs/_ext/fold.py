@@ -1,4 +1,4 @@
-"""What a reader may skip, such as internals: closed until it is clicked.
+"""Text that a reader may skip, such as internals: closed until clicked.
 
     .. fold:: Why gloo aborts
 
@@ -10,7 +10,7 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class fold(nodes.General, nodes.Element):
-    """`title`, and below it what unfolds."""
+    """A title, and below it the folded text."""
 
 
 class Fold(SphinxDirective):

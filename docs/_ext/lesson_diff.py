@@ -7,9 +7,9 @@
        Why the lines changed.
 
 It shows how the edit changes the stage before, such as multigpu@2, into its own, multigpu@3. Both
-are scripts that run. The build warns (and so, with -W, fails) about an edit that is shown nowhere
-or twice, that has no prose, whose stage no command of its page runs, or that has changed since its
-prose was confirmed: `python -m tools.pages confirm` writes the fingerprint of its lines of now.
+are scripts that run. The build warns (and with -W fails) about an edit that is shown nowhere or
+twice, that has no prose, whose stage no command of its page runs, or that has changed since its
+prose was confirmed: `python -m tools.pages confirm` writes the fingerprint of its current lines.
 
     .. lesson-script:: multigpu
 
@@ -44,7 +44,7 @@ def lessons():
 
 
 class lesson_code(nodes.General, nodes.Element):
-    """`html` for browsers; for everything else, and for the search, a literal block within."""
+    """`html` for browsers; a literal block inside for the search and all other builders."""
 
 
 class LessonDiff(SphinxDirective):
@@ -131,13 +131,13 @@ def diff_html(stage):
 
 
 def title(stage):
-    """Its name; where it is a file of the tree, that file's."""
+    """Its name; if it is a file of the tree, the name of that file."""
     lesson = stage.lesson.parent if stage.number == 0 else stage.lesson
     return escape(lesson.file if stage.number == 0 or stage.is_last else stage.name)
 
 
 def numbered(rows):
-    """Each row with its line number before and after; None where there is no such line."""
+    """Each row with its line number before and after, None if that side lacks the line."""
     old = new = 0
     for row in rows:
         old, new = old + (row.sign != "+"), new + (row.sign != "-")
@@ -188,7 +188,7 @@ def script_html(source):
 
 
 def check_complete(app, env):
-    """Every edit of the series is on its page, once, and its stage is run there."""
+    """Every edit of the series is on its page, once, and the page runs its stage."""
     places = {}
     for docname, keys in env.lesson_diffs.items():
         for key in keys:
@@ -213,7 +213,7 @@ def check_complete(app, env):
 
 
 def is_run(stage, lines):
-    """Whether a stage is among what these shell lines run."""
+    """Whether these shell lines run a stage."""
     name = stage.name
     if stage.is_last:
         words = stage.lesson.command[1]

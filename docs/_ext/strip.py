@@ -1,7 +1,7 @@
 """The strip `Introduction || What is DDP || …` on top of every page of the series.
 
-Names and order are those of the pages themselves: their titles, and the first toctree of index. A
-page that has a toctree itself is the first of several parts, which a second line lists.
+The names are the pages' titles, the order is that of the first toctree of index. A page that has
+its own toctree is the first of several parts, which a second line lists.
 """
 
 from sphinx import addnodes

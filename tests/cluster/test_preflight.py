@@ -124,9 +124,9 @@ def test_an_interface_that_is_not_there(check):
     wrong = {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "ib"}
     said = check(env={"node1": wrong, "node2": {"NCCL_SOCKET_IFNAME": "=lo"}})
     for name, asked in wrong.items():
-        assert f"{name} is {asked}, but of lo, eth0 it is eth0 that leads" in said["node1"][1]
+        assert f"{name} is {asked}, but of lo, eth0 only eth0 leads" in said["node1"][1]
     assert "VERDICT: not ready; export GLOO_SOCKET_IFNAME=eth0" in said["node1"][1]
-    assert "NCCL_SOCKET_IFNAME is =lo, but of lo, eth0 it is eth0 that" in said["node2"][1]
+    assert "NCCL_SOCKET_IFNAME is =lo, but of lo, eth0 only eth0" in said["node2"][1]
 
 
 def test_debians_line_for_the_own_name(check):
@@ -198,7 +198,7 @@ def test_a_check_started_again_counts_once(program):
 @pytest.mark.parametrize("named, said", [
     ("10.77.0.11", "gloo will give the others the address 10.77.0.11;"),
     ("10.88.0.11", "better, since that may be another network: GLOO_SOCKET_IFNAME=eth0"),
-    ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, where the others would not"),
+    ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, and the others cannot reach"),
 ])  # fmt: skip
 def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
     """The host name's, if it is one of this node; then one on the way to the others is better."""

@@ -55,6 +55,6 @@ def test_a_training_and_a_sample(tmp_path):
     before = (tmp_path / "mingpt.pt").read_bytes()
     refused = python("main", *options(data="text"), cwd=tmp_path, **ALONE)
     assert refused.stderr.startswith(
-        "main.py: mingpt.pt has tokenizer gpt2, but chars was asked for: ask for gpt2, move it away"
+        "main.py: mingpt.pt has tokenizer gpt2, but you asked for chars: ask for gpt2, move it away"
     )
     assert refused.returncode == 2 and (tmp_path / "mingpt.pt").read_bytes() == before

@@ -36,8 +36,8 @@ def save(file, **content):
 
 
 OTHERS = {
-    "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
-    "block_size": (8, r"mingpt.pt has block_size 16, but 8 was asked for"),
+    "n_layer": (2, r"mingpt.pt has n_layer 3, but you asked for 2: ask for 3, move it away"),
+    "block_size": (8, r"mingpt.pt has block_size 16, but you asked for 8"),
     "data": ("another", r"mingpt.pt was trained on another text: give that as --data"),
 }  # fmt: skip
 

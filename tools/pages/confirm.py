@@ -1,4 +1,4 @@
-"""Write beside the prose of an edit the fingerprint of the lines that it explains."""
+"""Write the fingerprint of an edit's lines beside the prose that explains them."""
 
 import re
 from pathlib import Path

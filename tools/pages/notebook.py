@@ -1,7 +1,7 @@
-"""A page as a notebook that runs wherever it lies: it brings the scripts along.
+"""A page as a notebook that runs anywhere, because it contains the scripts.
 
 Commands become cells that run them, diffs become fenced blocks. The first cell writes the scripts
-that the page uses into a folder of their own, unless they are there already.
+that the page uses into their own folder, unless they are there already.
 """
 
 import ast
@@ -18,7 +18,7 @@ from . import directives, shell
 from .lessons import load
 
 FIRST = '''\
-# The scripts of this page, put into a folder of their own. What is there already is left alone.
+# Write the scripts of this page into their own folder. Existing files are kept.
 import os
 import sys
 from pathlib import Path
@@ -35,9 +35,9 @@ for name, text in files.items():
 os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
 '''
 
-# Each command has scripts of its own, as on the page: many go on from what they find.
+# Each command gets a new copy of the scripts, as on the page: many resume from a checkpoint.
 START = 'cd "$(python fresh.py)"; set -eo pipefail'
-# But blocks that show parts of one run (`:lines:`) share their scripts, and each runs its part.
+# But blocks that show parts of one run (`:lines:`) share a copy, and each runs its part.
 FIRST_PART = 'cd "$(python fresh.py | tee .run-KEY)"; set -eo pipefail'
 NEXT_PART = (
     'folder=$(cat .run-KEY 2>/dev/null) || { echo "first run the cells above"; exit 1; }\n'
@@ -175,7 +175,7 @@ def _markdown(text):
 
 
 def setup(app):
-    """Let sphinx-gallery, which has no hook for it, offer this notebook for download."""
+    """Let sphinx-gallery offer this notebook for download. It has no hook, so patch it."""
     from sphinx_gallery import gen_rst
 
     gen_rst.jupyter_notebook = lambda blocks, *_: make([(b[0], b[1]) for b in blocks])

@@ -27,7 +27,7 @@ def _run_command(options) -> int:
     except UserError as error:
         if options.command is not _lint:
             raise
-        print(error)  # where lint prints whatever it finds
+        print(error)  # on stdout, like the problems that lint finds
         return 1
     return options.command(series, options)
 
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("run", _run, "run a stage in the current folder, as the lesson's page says")
     sub.add_argument("--probe", action="store_true", help="each process reports what it did")
     sub.add_argument("stage", help=stage)
-    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: documented")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: as documented")
     sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit; or how two "
               "scripts differ: a stage and the one before, or any two stages or files")  # fmt: skip
     sub.add_argument("one", help=stage + "; or a file")
@@ -60,14 +60,14 @@ def _parser() -> argparse.ArgumentParser:
               "and the stage before does not; exit 1 if not")  # fmt: skip
     sub.add_argument("stage", help="a stage, or a lesson: all its stages")
     sub.add_argument("--processes", type=int, help="per node; default: as documented")
-    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: lessons.toml's")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: lessons.toml")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
     sub.add_argument("script", help="name of the lesson, or its file")
     sub.add_argument("--check", action="store_true", help="say what would change, write nothing")
     sub.add_argument(
         "--by-hand", metavar="LESSON", action="append", default=[],
-        help="this descendant has the change already: go on below it (may be repeated)",
+        help="this descendant has the change already: continue below it (may be repeated)",
     )  # fmt: skip
     add("tree", _tree, "show which lesson derives from which, and how many lines it changes")
     sub = add("table", _table, "print the README's table of lessons")
@@ -127,7 +127,7 @@ def _observe(series: Series, options) -> int:
     stage = stages.find(series, options.stage)
     if not stage.lesson.has_stages or stage.number == 0:
         raise UserError(f"{options.stage} has no edit that says what it shows")
-    if "--processes" in options.args:  # behind the stage, all is left to the script
+    if "--processes" in options.args:  # argparse leaves all words after the stage to the script
         place = options.args.index("--processes")
         number = (options.args[place + 1 :] or [""])[0]
         if not number.isdecimal() or int(number) < 1:

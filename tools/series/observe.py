@@ -4,10 +4,10 @@ Both are run by the documented launcher under the probe (tools/series/probe.py),
 empty folder. An observation may ask for a fault in both runs:
 
     kill      SIGKILL for the last rank, when a checkpoint is on the disk (tools/series/probe.py)
-    raise     an exception in the last rank; torchrun is not to restart
-    new-disk  a second run, of more epochs, in which node0 (that of rank 0) has lost its checkpoint;
-              it ends with its first line that tells where training begins
-    stop      SIGTERM for torchrun, after the first line that tells a loss
+    raise     an exception in the last rank, without restarts by torchrun
+    new-disk  a second run, of more epochs, in which node0 (with rank 0) has lost its checkpoint; it
+              ends at the first line that shows where training begins
+    stop      SIGTERM for torchrun, after the first line that has a loss
 """
 
 import tempfile
@@ -28,9 +28,9 @@ BEGINS = rf"Resuming after|{TELLS_A_LOSS}"
 
 @dataclass(frozen=True)
 class Observed:
-    """What a stage and the one before print. `processes` is per node; None: as documented.
+    """What a stage and the one before print. `processes` is per node; None means as documented.
 
-    `args` are those of every run; by default what lessons.toml says.
+    `args` are those of every run; by default, lessons.toml has them.
     """
 
     stage: Stage
@@ -50,7 +50,7 @@ class Observed:
         observation = self.stage.edit.observation
         lesson = stage.lesson
         if stage.number == 0 and stage.run != self.stage.run and lesson.observe:
-            known = lesson.parent.observe or ARGS  # the parent may know none of the options
+            known = lesson.parent.observe or ARGS  # the parent may not have these options
             return [output(stage, known, self.processes)]
         first, *others = runs(self.stage, self.args)
         said = [output(stage, first, self.processes, observation.fault)]
@@ -58,7 +58,7 @@ class Observed:
 
     @property
     def is_visible(self) -> bool:
-        """Whether there are processes enough for the edit to change anything."""
+        """Whether there are enough processes for the edit to change anything."""
         return self.processes is None or self.processes >= self.stage.edit.observation.processes
 
     @property
@@ -73,7 +73,7 @@ class Observed:
 
 
 def runs(stage: Stage, args: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The arguments of the runs in which the edit of a stage is observed: of one, or of two."""
+    """The arguments of each run, one or two, that observes the edit of a stage."""
     every = args or stage.lesson.observe or ARGS
     observation = stage.edit.observation
     others = [] if observation.again is None else [observation.again]

@@ -1,8 +1,8 @@
-"""What a training process did, in one line at its end, for what a stage's own output cannot show.
+"""Print one line when a training process ends: what it did that its own output cannot show.
 
     probe | rank 1 of 2 | started by mp.spawn | share 2 of 2 | gradients averaged | group left | ...
 
-torch calls `watch` at the end of its import, because an entry point of the run names it
+torch calls `watch` at the end of its import, because launch.watch adds an entry point for it
 (docs.pytorch.org: "Autoloading out-of-tree extension"). See tools/series/observe.py.
 """
 
@@ -69,7 +69,7 @@ class _Process:
 
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
-        if self.model:  # a message for each bucket; it was others in the first steps
+        if self.model:  # one message per bucket; DDP rebuilds the buckets in the first steps
             self.messages = self.model()._get_ddp_logging_data().get("num_buckets_reduced", 1)
         if self.dist.is_initialized():
             self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}"
@@ -80,9 +80,9 @@ class _Process:
 
     def is_due(self):
         """In the last rank, at the second step of an epoch: by then all ranks have made the first
-        one, so the save before it has ended. A run that was restarted is not killed again.
+        one, so the save before it is complete. A restarted run is not killed again.
 
-        Without epochs, after the second save: one that is written meanwhile ends before that.
+        Without epochs, after the second save, because a save in a thread is complete by then.
         """
         if self.fault == "kill" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return False

@@ -36,7 +36,7 @@ def diff(lesson: Lesson, edit: Edit | None = None) -> str:
 def _unified(stage: stages.Stage) -> Iterator[str]:
     """The changes of an edit in context, each below a header: its line in the stage, its scope."""
     rows, file = stage.rows, stage.lesson.file if stage.is_last else stage.file
-    spans = []  # of changed lines that are shown together
+    spans = []  # each the first and the last of changed lines shown together
     for i, row in enumerate(rows):
         if row.changed:
             near = spans and i - spans[-1][1] <= 2 * CONTEXT + 1
@@ -90,7 +90,7 @@ def table(series: Series) -> str:
 
 
 def replace_table(readme: str, series: Series) -> str:
-    """The README with its table brought up to date. Raises UserError if the markers are amiss."""
+    """The README with its table brought up to date. Raises UserError if the markers are wrong."""
     pattern = rf"(?s)(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})"
     if readme.count(BEGIN) != 1 or readme.count(END) != 1 or not re.search(pattern, readme):
         raise UserError(f"needs one line {BEGIN} and below it one line {END}: add them")
