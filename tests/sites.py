@@ -99,10 +99,12 @@ class Site:
 
 
 def page_of(lesson):
-    """The page of a lesson: each edit under its title, with a word of prose."""
+    """The page of a lesson: each edit under its title, with a word of prose; and its stages run."""
     sections = [(edit.title, diff_of(edit)) for edit in lesson.edits]
     text = f"{lesson.name}\n{'=' * 40}\n\n"
-    return text + "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
+    text += "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
+    names = [*(stage.name for stage in stages.of(lesson)[1:-1]), lesson.file]
+    return text + run_of(*(f"echo {name}" for name in names))
 
 
 def diff_of(edit, prose="   Because.\n", confirmed=None):

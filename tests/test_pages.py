@@ -16,7 +16,7 @@ def site(tmp_path):
 
 
 def test_every_mistake_about_an_edit_is_told(site):
-    nowhere, twice, elsewhere, bare, retitled, *_, unconfirmed = site.lesson.edits
+    nowhere, twice, elsewhere, bare, retitled, not_run, unconfirmed = site.lesson.edits
     for edit in (nowhere, elsewhere):
         site.edit(site.page, diff_of(edit), "")
     for name, edit in (("again", twice), ("other", elsewhere)):
@@ -24,6 +24,8 @@ def test_every_mistake_about_an_edit_is_told(site):
     site.edit(site.page, diff_of(bare), diff_of(bare, prose=""))
     site.edit(site.page, retitled.title, "What we do here")
     site.edit(site.page, f"   :confirmed: {stages.after(unconfirmed).fingerprint}\n", "")
+    stage = stages.after(not_run).name
+    site.edit(site.page, f"   echo {stage}\n", "")
     site.add(site.page, "\n.. lesson-diff:: multigpu\n   :edit: nope\n\n   So.\n")
     site.add(site.page, "\n.. lesson-script:: multigqu\n")
     messages = [
@@ -33,6 +35,7 @@ def test_every_mistake_about_an_edit_is_told(site):
         f"multigpu {bare.name} has no prose: explain it below",
         f"multigpu {retitled.name} stands under 'What we do here', but its title is ",
         f"the prose of multigpu {unconfirmed.name} was confirmed for nothing",
+        f"pages/2_multigpu shows {stage}, and runs it nowhere",
         "no edit of multigpu is called 'nope'; there are: start-the-processes,",
         "no lesson is called 'multigqu'; there are: single_gpu, multigpu",
     ]

@@ -207,9 +207,10 @@ def check_complete(app, env):
                 logger.warning("%s is shown more than once: on %s", what, " and on ".join(found))
             elif found[0].rpartition("/")[2] != edit.page:
                 logger.warning("%s is shown on %s, not on %s", what, found[0], edit.page)
-            elif lesson.has_stages and not is_run(stages.after(edit), env.commands.get(found[0], [])):
-                name = stages.after(edit).name
-                logger.warning("%s shows %s, and runs it nowhere", found[0], name)
+            elif lesson.has_stages:
+                stage = stages.after(edit)
+                if not is_run(stage, env.commands.get(found[0], [])):
+                    logger.warning("%s shows %s, and runs it nowhere", found[0], stage.name)
 
 
 def is_run(stage, lines):
