@@ -112,7 +112,7 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    say(wrapped("You have solved it when every check passes. This one fails: " + check.sentence))
+    say(wrapped(f"It is solved when every check passes. The start fails this: {check.sentence}"))
     if exercise.steps:
         titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]
         say("\n".join(["Make these edits one after the other. Check after each:", *titles]))

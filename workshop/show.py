@@ -82,7 +82,7 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         say(f"  · the probe could not record everything: {blind['error']}", "dim")
     unknown = sum(finding.ok is None for finding in findings if finding is not first)
     if unknown:
-        say(f"  · no verdict from {unknown} more: the run did not get that far", "dim")
+        say(f"  · no verdict from {unknown} more checks: the run did not get that far", "dim")
     if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
         printed(run)
 

@@ -83,7 +83,7 @@ def saved_atomically(run):
     saves = list(_saves(run))
     for _, worker, fact in saves:
         if fact["path"] and fact["path"] not in renamed:
-            return False, f"{worker.name} wrote {fact['path']} directly, and renamed nothing"
+            return False, f"{worker.name} wrote straight to {fact['path']}"
     return (True, f"{len(saves)} saves, each renamed when whole") if saves else _no_saves(run)
 
 

@@ -75,7 +75,7 @@ def is_global(run):
                 )
             if count != SAMPLES:
                 return False, f"the line of epoch {epoch} says {count:,} samples, not {SAMPLES:,}"
-    return (True, f"the same in {compared} epochs, from every rank's losses") if compared else None
+    return (True, f"recomputed {compared} epochs from every rank's losses") if compared else None
 
 
 def _near(one, other, tolerance):
