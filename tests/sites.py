@@ -1,4 +1,4 @@
-"""A small site built by the real sphinx with the project's own directives, from a copy of both."""
+"""A small site, built by the real sphinx with a copy of the project's directives."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ Index
 
 
 class Site:
-    """Two lessons of the series with a page each, in a folder that also holds all it needs."""
+    """Two lessons with a page each, in a folder that holds all they need."""
 
     def __init__(self, root: Path, conf: str | None = CONF):
         self.root, self.docs = root, root / "docs"
@@ -85,14 +85,14 @@ class Site:
         return ran.status, ran.out
 
     def build(self, builder="dummy"):
-        """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<builder>."""
+        """Exit status and output of `sphinx -W`, which builds in docs/_build/<builder>."""
         return self.python("-m", "sphinx", "-W", "-b", builder, "docs", f"docs/_build/{builder}")
 
     def built(self, file):
         return self.read(f"docs/_build/{file}")
 
     def line_of(self, edit):
-        """An added line of an edit that its script has once, and no other edit."""
+        """A line that only this edit adds, and that its script has once."""
         text = (self.root / self.lesson.file).read_text(encoding="utf-8")
         lines = [line.text for line in edit.lines if line.sign == "+" and len(line.text) > 20]
         return next(line for line in lines if text.count(line) == 1)
@@ -122,7 +122,7 @@ def run_of(*lines, expect=".", **options):
 
 
 def fails(site, *messages):
-    """Build a site that is wrong; returns what sphinx said."""
+    """Build a broken site. Returns what sphinx printed."""
     status, output = site.build()
     assert status == 1, output
     for message in messages:

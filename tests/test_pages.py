@@ -1,4 +1,4 @@
-"""The pages' machinery: each mistake made on purpose in a small site that sphinx builds with -W."""
+"""The pages' machinery: make each mistake in a small site that sphinx builds with -W."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Pages as docs/conf.py has them built: code cells, pictures, notebooks."""
+"""Pages as docs/conf.py builds them: code cells, figures, notebooks."""
 
 import ast
 import html
@@ -33,7 +33,7 @@ axes.plot([1, 2])
 
 
 def gallery_page(rst, code=""):
-    """A page of docs/pages: its title alone in the first block, as gallery wants it."""
+    """A page of docs/pages. Its first block is only the title, as gallery requires."""
     title, underline, *rest = rst.split("\n")
     body = "\n".join(f"# {line}".rstrip() for line in rest)
     head = f'# %% [markdown]\n"""\n{title}\n{underline}\n"""\n# %% [markdown]\n{body}\n'
@@ -162,7 +162,7 @@ def test_a_page_as_a_notebook():
     start = '%%bash --no-raise-error\ncd "$(python fresh.py)"; set -eo pipefail'
     assert run == f"{start}\npython single_gpu.py --nope\n{LESSONS['multigpu'].run}"
 
-    # It brings what its commands and cells need, and nothing else.
+    # It contains what its commands and cells need, and nothing else.
     assignment = next(node for node in ast.parse(first).body if isinstance(node, ast.Assign))
     files = ast.literal_eval(assignment.value)
     names = {"guard.py", "multigpu.py", "single_gpu.py", "utils.py"}

@@ -1,4 +1,4 @@
-"""The chain of the page "From your script to DDP", whose scripts stand alone."""
+"""The chain of the page "From your script to DDP", whose scripts need no other file."""
 
 import re
 

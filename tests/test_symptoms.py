@@ -1,6 +1,6 @@
-"""Every script of docs/symptoms, fixed, shows its remedy, and the page's symptom no more.
+"""Every script of docs/symptoms, once fixed, shows its remedy and no longer the page's symptom.
 
-`make docs` has seen the symptom: the page's `:expect:` says what it is.
+`make docs` checks that the broken script shows it: the page's `:expect:` says what it is.
 """
 
 import re
@@ -42,5 +42,5 @@ def test_a_remedy(name):
 
 
 def test_every_script_is_tested_and_shown():
-    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"two"}  # two.py: what they share
+    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"two"}  # all import two.py
     assert scripts == set(FIXED) == set(SAYS)

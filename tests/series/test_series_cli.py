@@ -19,7 +19,7 @@ def run(tree, capsys, *arguments):
 
 
 def test_the_diff_of_an_edit_shows_its_lines_in_context(tree, capsys):
-    """It changes the stage before, so later edits are not in it."""
+    """The edit changes the stage before it, so later edits are not in its diff."""
     status, out = run(tree, capsys, "diff", "two", "--edit", "distribute-the-data")
     assert status == 0
     assert (
@@ -137,7 +137,7 @@ def test_a_command_is_required(capsys):
 
 
 def test_neither_torch_nor_anything_else_to_install_is_imported(tree):
-    """In an interpreter without site packages; torch is blocked besides, to be sure."""
+    """In an interpreter without site packages, and with torch blocked."""
     code = (
         "import runpy, sys; sys.modules['torch'] = None; "
         f"sys.argv = ['series', '--root', {str(tree.root)!r}, 'lint']; "
@@ -162,7 +162,7 @@ def test_a_reader_that_goes_early_is_no_error():
 
 
 def test_stages_of_a_chain_in_docs_are_found_by_their_names(tree, capsys):
-    """A chain whose scripts stand alone needs neither utils.py nor a README."""
+    """A chain of self-contained scripts needs neither utils.py nor a README."""
     folder = tree.root / "docs" / "chain"
     folder.mkdir(parents=True)
     script = '"""Says so.\n\n    python docs/chain/alone.py\n"""\n\nprint("alone")\n'

@@ -24,7 +24,7 @@ def diff(old, new):
 
 
 def test_an_inserted_function_is_one_block_of_its_own_scope():
-    """Though it ends like the function above, so that difflib takes that one's end for its own."""
+    """Even if it ends like the function above, whose end difflib takes for the new one's."""
     old = """\
         def a(x):
             y = 1
@@ -118,7 +118,7 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
 
 
 def deal(old, new, *scopes):
-    """The edit of each changed line, the nth scope being that of edit n; and the problems."""
+    """The edit of each changed line, and the problems; edit n has the nth scope."""
     old, new = Source("old.py", dedent(old)), Source("new.py", dedent(new))
     edits = [Edit(None, str(n), "", [scope], 9) for n, scope in enumerate(scopes)]
     lesson = SimpleNamespace(name="new", file="new.py", parent=old, edits=edits)

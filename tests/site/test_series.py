@@ -35,7 +35,7 @@ def test_the_strip_lists_the_series(name):
 
 @pytest.mark.parametrize("here", built(SERIES))
 def test_a_page_of_the_series(here):
-    """It leads to its neighbours, and to a notebook."""
+    """It links to its neighbours and to a notebook."""
     text, place = text_of(f"series/{here}"), SERIES.index(here)
     for way, step in (("prev", -1), ("next", 1)):
         if 0 <= place + step < len(SERIES):
