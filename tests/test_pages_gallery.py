@@ -92,7 +92,7 @@ def test_code_cells_follow_the_files_they_use(site):
     text = site.built(f"html/text/series/{site.lesson.page}.txt")
     for edit in site.lesson.edits[:3]:
         for line in edit.lines:
-            assert (line.sign + line.text).rstrip() in text
+            assert not line.counted or (line.sign + line.text).rstrip() in text
 
 
 @pytest.mark.parametrize(
