@@ -76,8 +76,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
 # above it when the page was built.
 #
-# ``python -m tools.series show multigpu@3`` prints a stage, and ``run multigpu@3`` runs it with the
-# launcher of its page: Python, or torchrun.
+# The pages run a stage with ``tools.series run``, which starts it with the launcher of its page:
+# Python, or torchrun. ``tools.series show`` prints it.
 #
 # To run the commands yourself, type ``make run`` once, in the folder of the repository. It installs
 # what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and type the

@@ -41,7 +41,9 @@ minGPT training
 # .. toctree::
 #    :hidden:
 #
-#    5a_exact 5b_robust 5c_fast
+#    5a_exact
+#    5b_robust
+#    5c_fast
 
 # %% [markdown]
 # The model
