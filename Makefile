@@ -1,4 +1,4 @@
-# Python 3.11 or newer, git and make are all it needs. Everything goes into .venv.
+# Needs only Python 3.11 or newer, git and make. Everything goes into .venv.
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -14,11 +14,11 @@ run: ## Set everything up, then train on every GPU, or on two CPU processes
 	@$(bootstrap)
 	$(PY) multigpu.py 50 10
 
-test: ## Set everything up, then run the quick tests: a look at every part (3 minutes)
+test: ## Set everything up, then run the quick tests, some of every part (3 minutes)
 	@$(bootstrap) test
 	$(PY) -m pytest -m quick -n 2 --dist worksteal
 
-test-all: ## Set everything up, then run all tests but those of make soak and of the site
+test-all: ## Set everything up, then run all tests except make soak's and the site's
 	@$(bootstrap) test
 	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
@@ -26,7 +26,7 @@ soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of
 	@$(bootstrap) test
 	$(PY) -m pytest -m soak -rs
 
-docs: ## Set everything up, then build the site: docs/_build/html (every command on it is run)
+docs: ## Set everything up, then build the site in docs/_build/html and run every command on it
 	@$(bootstrap) docs
 	@rm -rf docs/series docs/_build/doctrees docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -d docs/_build/doctrees -b html docs docs/_build/html

@@ -1,6 +1,6 @@
-"""Clear failures: wrong launches refused, mistakes told in one line, no process left behind.
+"""Clear failures: refuse wrong launches, report mistakes in one line, leave no process behind.
 
-utils.py calls this file. No lesson is about it, and you need not read it to learn.
+utils.py calls this file. No lesson explains it, and you need not read it.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch.multiprocessing as mp
 
-_path = None  # of the checkpoint that check_path has seen
-before_exit = []  # functions that a process which fails calls before it ends
+_path = None  # of the checkpoint, set by check_path
+before_exit = []  # functions that a failing process calls before it exits
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 
 
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def check_launcher(manual, gpus):
-    """Refuse a start that is not the one of `manual`; end with torchrun from now on."""
+    """Refuse any launcher but that of `manual`. From now on, exit when torchrun is gone."""
     lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
     command = " ".join(" ".join(lines).split())
     if "torchrun" not in manual:
@@ -59,7 +59,7 @@ def check_gpus(processes, gpus, setting):
 
 
 def check_path(path, must_be_new=False):
-    """Refuse a checkpoint's path that cannot be written, or, in a job's first start, exists."""
+    """Refuse a path that cannot be written or, if it `must_be_new` at a first start, exists."""
     global _path
     _path = path
     if must_be_new and is_first(on_any_rank=True) and os.path.lexists(path):
@@ -88,27 +88,27 @@ def is_first(on_any_rank=False):
 
 
 def _end_with(parent):
-    """End this process when torchrun does.
+    """Exit when torchrun does.
 
-    A torchrun that is killed leaves its workers training: a job started again would train beside
-    them and write the same checkpoint.
+    If torchrun is killed, its workers keep training. A job started again would train beside them
+    and write the same checkpoint.
     """
-    if not _has_python_above(parent):  # it died while we imported torch
+    if not _has_python_above(parent):  # torchrun died while we imported torch
         parent = None
     while os.getppid() == parent:
         time.sleep(1)
     os.write(2, f"{Path(sys.argv[0]).name}: torchrun is gone, so this worker ends\n".encode())
-    os.kill(os.getpid(), signal.SIGKILL)  # a save in progress leaves the old checkpoint whole
+    os.kill(os.getpid(), signal.SIGKILL)  # during a save, the old checkpoint stays whole
 
 
 def _has_python_above(pid):
-    """Whether `pid` or an ancestor is a Python, as torchrun is. True if that cannot be told."""
+    """Whether `pid` or an ancestor is a Python, as torchrun is. True if we cannot tell."""
     while pid:
         try:
             if "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
                 return True
             stat = Path(f"/proc/{pid}/stat").read_text()
-        except PermissionError:  # somebody else's, so an init has adopted us
+        except PermissionError:  # another user's process, so an init has adopted us
             return pid != 1
         except OSError:  # no /proc, as on macOS
             return not os.path.exists("/proc/self/exe")
@@ -119,19 +119,19 @@ def _has_python_above(pid):
 def install_excepthook():
     """From now on a `UserError` ends the program with one line, printed by one process only."""
     sys.excepthook = _excepthook
-    # A shell's `&` makes us ignore it, but mp.spawn's workers get it when their parent dies.
+    # A shell's `&` makes us ignore SIGINT, by which mp.spawn ends workers whose parent has died.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def prepare_for_group():
-    """Call this before there is a process group, so that the group can end."""
-    # An optimizer's constructor imports it. If that is after the group's start, threads of the
-    # group outlive destroy_process_group, and may abort the interpreter while it shuts down.
+    """Call this before `init_process_group`, so that the group can shut down cleanly."""
+    # An optimizer's constructor imports torch._dynamo. If the group exists by then, its threads
+    # outlive destroy_process_group, and may abort the interpreter while it shuts down.
     collecting = gc.isenabled()
-    gc.disable()  # or it would search the modules that come in, again and again
+    gc.disable()  # or each collection would traverse the imported modules
     import torch._dynamo  # noqa: F401
 
-    gc.freeze()  # nor are they searched when Python ends, which would take half a second
+    gc.freeze()  # skip them at exit too, which saves half a second
     if collecting:
         gc.enable()
     if mp.parent_process():
@@ -140,23 +140,23 @@ def prepare_for_group():
 
 
 def _end_worker():
-    """End a worker of mp.spawn as `_excepthook`, which it never reaches, ends other processes."""
-    error = sys.exception()  # mp.spawn has recorded the cause, and exits
+    """Exit as `_excepthook` does, because a failing mp.spawn worker never reaches that."""
+    error = sys.exception()  # mp.spawn has recorded the cause and is exiting
     if error is not None:
         _wait_if_peer_lost(error.__context__)
         os._exit(1)
 
 
 def _excepthook(kind, error, trace):
-    """Print one line for what the user can fix, the traceback for everything else, and exit."""
+    """Print one line if the user can fix it, the traceback otherwise; then exit."""
     _wait_if_peer_lost(error)
     cause = error
     while not _line(cause) and cause.__context__:
-        cause = cause.__context__  # on a full disk @record fails too, and its error hides ours
+        cause = cause.__context__  # on a full disk, the error of @record hides ours
     status, line = _line(cause) or (1, None)
     if line:
         _say_once(line)
-    else:  # not to sys.stderr: torch replaces it meanwhile, to mark the lines with the rank
+    else:  # not to sys.stderr: torch replaces it, to mark the lines with the rank
         traceback.print_exception(kind, error, trace, file=sys.__stderr__)
     for finish in before_exit:
         finish()
@@ -164,23 +164,23 @@ def _excepthook(kind, error, trace):
         child.terminate()
     sys.stdout.flush()
     sys.__stderr__.flush()
-    # Without shutting the interpreter down: threads of gloo may still hold tensors.
+    # Skip the interpreter's shutdown, because gloo threads may still hold tensors.
     os._exit(status)
 
 
 def _wait_if_peer_lost(error):
-    """Let the launcher see the process that failed first: it reports that one, and ends us."""
+    """Wait, so that the launcher sees the first failure, reports that one, and ends us."""
     if _lost_peer(error):
-        time.sleep(5 if _without_torchrun() else 2)  # 5: until that process has said it
+        time.sleep(5 if _without_torchrun() else 2)  # 5: until that process has printed its line
 
 
 def _without_torchrun():
-    """Whether mpirun, srun or the like has started us: they end all when the first has failed."""
+    """Whether mpirun, srun or the like started us. They end all ranks when the first one fails."""
     return "RANK" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
 def _lost_peer(error):
-    """What a collective says when the process at its other end is gone, or None."""
+    """The message of a collective that lost its peer process; None for any other error."""
     last = str(error).strip().rpartition("\n")[2]
     if any(sign in last for sign in ("closed by peer", "reset by peer", "Broken pipe")):
         return last.partition("] ")[2].partition(". ")[0]
@@ -200,15 +200,15 @@ def _line(error):
     if _lost_peer(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
     if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
-        return 1, text  # the process's traceback; that of this waiting parent says nothing
+        return 1, text  # the worker's traceback; this waiting parent's says nothing
     if _is_of_another(error):
-        why = textwrap.shorten(last, 160)  # it may name every weight
+        why = textwrap.shorten(last, 160)  # the message may list every weight
         return 2, f"{_path} belongs to another model or optimizer ({why}): {AWAY}"
     return None
 
 
 def _is_of_another(error):
-    """Whether a checkpoint did not fit. SGD takes AdamW's state, and fails in its first step."""
+    """Whether a checkpoint did not fit. SGD loads AdamW's state, but fails in its first step."""
     if _path is None:
         return False
     if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
@@ -219,7 +219,7 @@ def _is_of_another(error):
 
 
 def _say_once(line):
-    """Write `line` to stderr, unless a worker or an attempt of this launcher has before."""
+    """Write `line` to stderr, unless another worker or an earlier attempt already has."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
     if error_file:
         kind = line.partition("(")[0]
@@ -229,7 +229,7 @@ def _say_once(line):
         except FileExistsError:
             return
         except OSError:
-            pass  # better twice than never
+            pass  # printing twice is better than not at all
     elif _without_torchrun() and os.environ["RANK"] != "0":
-        time.sleep(3)  # if rank 0 says it too, its launcher ends us meanwhile
+        time.sleep(3)  # if rank 0 prints it, the launcher ends us meanwhile
     sys.__stderr__.write(f"{Path(sys.argv[0]).name}: {line}\n")

@@ -26,7 +26,7 @@ class MyTrainDataset(Dataset):
 
     2,048 samples of 20 features in [-1, 1], with one target each. The noise is uniform in ±0.3, so
     no model gets below a mean squared error of about 0.3² / 3 = 0.03. All numbers are drawn and
-    summed as integers and divided once: that rounds alike on every machine.
+    summed as integers and divided once, so every machine rounds alike.
     """
 
     def __init__(self):
@@ -48,11 +48,11 @@ class MyTrainDataset(Dataset):
 
 
 def parse_args(manual, resume=False):
-    """Read a script's command line, and refuse what cannot work before any process starts.
+    """Parse a script's command line, and refuse bad options before any process starts.
 
     `manual` is the script's docstring. Its indented command is the documented way to start the
-    script: if that is torchrun, any other way is refused. A script that does not `resume` replaces
-    the checkpoint of its own name, but no file that --checkpoint_path names.
+    script: if that is torchrun, every other way is refused. A script that does not `resume`
+    replaces its own default checkpoint, but never a file that --checkpoint_path names.
 
     Returns `total_epochs`, `save_every` (epochs), `batch_size` (samples per process) and
     `checkpoint_path`. Raises `UserError`.
@@ -90,9 +90,9 @@ def num_processes():
 
 
 def free_port():
-    """A port for rank 0 to listen on, which no other program is given while this one runs."""
+    """A port for rank 0 to listen on. No other program can get it while this one runs."""
     global _reserved
-    _reserved = socket.socket()  # never listens, so a second socket that reuses addresses may
+    _reserved = socket.socket()  # never listens, so rank 0's server can bind the port too
     _reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _reserved.bind(("localhost", 0))
     return _reserved.getsockname()[1]
@@ -111,7 +111,7 @@ def num_gpus():
 
 
 def say_if_no_gpu():
-    """Say once per job, from rank 0, that it will be the CPU, and why."""
+    """Rank 0 prints, once per job, that training runs on the CPU, and why."""
     if _accelerator() or not guard.is_first():
         return
     built_for = torch.version.cuda or torch.version.hip
@@ -129,7 +129,7 @@ def say_if_no_gpu():
 def set_device(local_rank):
     """Make GPU number `local_rank` the current one. Call it before `init_process_group`.
 
-    Returns what that takes as `device_id`: the device, or None on a CPU.
+    Returns the `device_id` to pass to that: the device, or None on a CPU.
     """
     guard.prepare_for_group()
     if not _accelerator():
@@ -146,7 +146,7 @@ def device():
 
 
 def report(epoch, totals, start, unit="epoch"):
-    """Print the line of an epoch, or of another `unit` (counted from 0, printed from 1).
+    """Print one line per epoch, or per other `unit` (counted from 0, printed from 1).
 
     `totals` is a tensor [summed loss, samples]; `start` the `time.perf_counter()` at the beginning.
     """
@@ -159,7 +159,7 @@ def report(epoch, totals, start, unit="epoch"):
 
 
 def report_resume(done, total, path, unit="epoch"):
-    """Say after which epoch training resumes, or that nothing is left to do."""
+    """Print after which epoch training resumes, or that nothing is left to do."""
     if done >= total:
         _print(
             f"{path} has run {done} {unit}s already, and you asked for {total}: ask for more, or "
@@ -170,16 +170,16 @@ def report_resume(done, total, path, unit="epoch"):
 
 
 def _print(line):
-    # One write per line: print() writes the line's end apart from its text, and torchrun's workers
-    # do not buffer, so the lines of two processes would mix.
+    # One write per line: print() writes the newline separately, and torchrun's workers do not
+    # buffer, so the lines of two processes would mix.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def save_checkpoint(checkpoint, path):
-    """Write `checkpoint` as `write` does, and say so. Raises `UserError` if the disk refuses.
+    """Write `checkpoint` as `write` does, and print a line. Raises `UserError` if the disk refuses.
 
-    `checkpoint` must say how far training is, as `epochs_run` or as `steps_run`.
+    `checkpoint` must contain how far training is, as `epochs_run` or as `steps_run`.
     """
     path = os.path.realpath(path)  # through a link, not over it
     unit = "step" if "steps_run" in checkpoint else "epoch"
@@ -207,10 +207,10 @@ def write(content, path):
         with open(temporary, "xb") as file:
             torch.save(content, file)
             file.flush()
-            os.fsync(file.fileno())  # the data reach the disk before the name does
+            os.fsync(file.fileno())  # the data must reach the disk before the new name does
         os.replace(temporary, path)
         descriptor = os.open(folder, os.O_RDONLY)
-        os.fsync(descriptor)  # and the name does before we say that it is saved
+        os.fsync(descriptor)  # and the name, before we print that it is saved
         os.close(descriptor)
     except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
         Path(temporary).unlink(missing_ok=True)
@@ -221,7 +221,7 @@ def write(content, path):
 def read_checkpoint(path, unit="epoch"):
     """Read the checkpoint at `path` into host memory; `{"epochs_run": 0}` if there is no file.
 
-    Raises `UserError` for any other file: to start afresh would overwrite it in the end.
+    Raises `UserError` for any other file, because starting afresh would overwrite it.
     """
     if not os.path.lexists(path):
         return {f"{unit}s_run": 0}
@@ -238,5 +238,5 @@ def read(path, **options):
         return torch.load(path, map_location="cpu", weights_only=True, **options)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
-    except Exception:  # torch.load fails in a dozen ways that have no base class in common
+    except Exception:  # torch.load raises a dozen types with no common base class
         raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}") from None

@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "docs._ext.lesson_diff",
     "docs._ext.run",
+    "docs._ext.fold",
     "docs._ext.cells",
     "docs._ext.strip",
     "docs._ext.recipe",
@@ -37,6 +38,7 @@ exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
 nitpicky = True
 default_role = "code"
+smartquotes = False  # readers search for error texts as they are
 
 # What has run is kept here, each command under a hash of all that it depends on.
 os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
@@ -82,7 +84,14 @@ copybutton_exclude = ".linenos, .gp, .go, del, .twin"
 def setup(app):
     for folder, patterns in {
         "own": ["docs/pages/*.*"],
-        "extra/scripts": ["*.py", "mingpt/*", "docs/labs/*", "docs/theory/*", "docs/symptoms/*"],
+        "extra/scripts": [
+            "*.py",
+            "mingpt/*",
+            "docs/labs/*",
+            "docs/theory/*",
+            "docs/port/*",
+            "docs/symptoms/*",
+        ],
     }.items():
         shutil.rmtree(DOCS / "_build" / folder, ignore_errors=True)
         shell.copy(patterns, DOCS / "_build" / folder)

@@ -8,7 +8,8 @@ from pathlib import Path
 def fresh():
     Path("runs").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir="runs"))
-    for file in [*Path(".").glob("[!.]*.py"), *Path(".").glob("lessons.toml")]:
+    patterns = "[!.]*.py", "lessons.toml", "LICENSE"
+    for file in [file for pattern in patterns for file in Path(".").glob(pattern)]:
         shutil.copy(file, folder)
     for name in ("docs", "mingpt", "tools", "workshop"):
         if Path(name).is_dir():

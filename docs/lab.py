@@ -1,4 +1,4 @@
-"""What the code cells of the pages use: run a command, read its log, draw a picture."""
+"""Helpers for the pages' code cells: run a command, read its log, draw a figure."""
 
 import os
 import re
@@ -6,14 +6,14 @@ import subprocess
 
 import matplotlib.pyplot as plt
 
-INK = "#010203"  # stands for the colour of the text around a picture, see docs/_ext/pictures.py
+INK = "#010203"  # replaced by the colour of the text around a figure: docs/_ext/pictures.py
 COLORS = ("#3b82c4", "#d9730d", "#2a9d6f", "#a463c9")  # 3:1 or more on white and on black
 
 
 def run(*lines):
-    """Run shell lines, one after the other, and return all that they printed.
+    """Run shell lines, one after the other, in a new copy of the scripts; return all output.
 
-    In a new copy of the scripts; while the site is built, once for all that ask.
+    While the site is built, all calls with the same lines share one run.
     """
     if "PAGES_RUNS" in os.environ:
         from pathlib import Path
@@ -37,13 +37,13 @@ def run(*lines):
 
 
 def two_processes():
-    """The log of multigpu.py on two processes: the run of its page, where that had two."""
+    """The log of multigpu.py on two processes: its page's run, if that had two."""
     log = run("python multigpu.py 50 10")
     return log if "Starting 2 processes" in log else run("NPROC=2 python multigpu.py 12 12")
 
 
 def epochs(log):
-    """Of each epoch's line in a log: `(epoch, loss, samples, samples per second)`."""
+    """`(epoch, loss, samples, samples per second)` of each epoch's line in a log."""
     pattern = r"Epoch +(\d+) \| loss ([\d.]+) over (\d+) samples \| ([\d,]+) samples/s"
     return [
         (int(epoch), float(loss), int(samples), int(speed.replace(",", "")))
@@ -52,7 +52,7 @@ def epochs(log):
 
 
 def picture(alt, width=7.2, height=2.9, rows=1, columns=1, **options):
-    """A figure and its axes. `alt` says in words what it shows, for those who cannot see it."""
+    """A figure and its axes. `alt` describes it for readers who cannot see it."""
     style = {
         "axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "lines.linewidth": 2,
         "axes.prop_cycle": plt.cycler(color=COLORS), "legend.frameon": False,

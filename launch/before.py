@@ -1,9 +1,9 @@
-"""Stop, with one line, at what torchrun would wait for in silence. The recipes run it first.
+"""Stop, with one line, where torchrun would hang silently. The recipes run this first.
 
     python3 launch/before.py node1:29500
 
-That is an interface that is missing, and an endpoint where something listens but does not answer.
-If the endpoint is an address of this node, it prints "is_host=1".
+It finds a missing interface, and an endpoint where something listens but does not answer. If the
+endpoint is an address of this node, it prints "is_host=1".
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def main(endpoint):
     there = [name for _, name in socket.if_nameindex()]
     for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if name not in there:
-            # The workers here would fail. Those of other nodes would wait for them: half an hour.
+            # The workers here would fail, and those of other nodes wait for them half an hour.
             sys.exit(
                 f"GLOO_SOCKET_IFNAME is {name}, but {socket.gethostname()} has only "
                 f"{', '.join(there)}: name one of these, or unset it"
@@ -41,14 +41,14 @@ def main(endpoint):
 
 
 def ask(host, port):
-    """Connect as torchrun will. Nothing but a limit of our own ends the wait for an answer."""
+    """Connect as torchrun will. Our own timer bounds the wait, because TCPStore does not."""
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # or it logs every attempt
     from torch.distributed import TCPStore
 
     limit = threading.Timer(PATIENCE, give_up, (f"{host}:{port}",))
     limit.daemon = True
     limit.start()
-    with contextlib.suppress(RuntimeError):  # a wrong answer, or it is gone: torchrun reports that
+    with contextlib.suppress(RuntimeError):  # a wrong answer, or none: torchrun reports that
         TCPStore(host, port, timeout=timedelta(seconds=5), wait_for_workers=False)
     limit.cancel()
 

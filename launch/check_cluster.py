@@ -19,11 +19,11 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-SKEW = 2.0  # seconds; torchrun compares clocks: a node that is 4 s behind is dead to the others
+SKEW = 2.0  # seconds; torchrun compares clocks, and gives up a node that is 4 s behind
 
 
 class Report:
-    """What this node has to say, line by line; the first fix is the verdict."""
+    """The lines that this node prints. The verdict is the first fix."""
 
     def __init__(self, name):
         self.name, self.fixes = name, []
@@ -64,7 +64,7 @@ def parse():
     parser.add_argument("--nnodes", type=int, default=2, help="default: 2")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the others")
     parser.add_argument("files", nargs="*", default=sorted(map(str, Path().glob("*.py"))),
-                        help="that must be the same on all; default: *.py")  # fmt: skip
+                        help="files that must be the same on all nodes; default: *.py")  # fmt: skip
     return parser.parse_args()
 
 
@@ -74,7 +74,7 @@ def endpoint(text):
 
 
 def is_here(address):
-    """Whether it is one of this machine's own: only there can something listen."""
+    """Whether it is an address of this machine: a server can only listen at those."""
     with contextlib.suppress(OSError):
         socket.create_server((address, 0)).close()
         return True
@@ -100,7 +100,7 @@ def look_at_this_node(report, options, address):
 
 
 def addresses():
-    """The IPv4 address of each interface that has one; none where the system is not Linux."""
+    """The IPv4 address of each interface that has one; empty if this is not Linux."""
     import fcntl
 
     found = {}
@@ -124,14 +124,14 @@ def own_address(address, interfaces):
 
 
 def check_address(report, mine, interfaces):
-    """Gloo gives the others the address of GLOO_SOCKET_IFNAME, or what the host name means."""
+    """Gloo announces the address of GLOO_SOCKET_IFNAME, or else what the host name resolves to."""
     name, way = report.name, next((one for one, has in interfaces.items() if has == mine), "")
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        asked = os.environ.get(variable, "")  # names or, for NCCL, how they begin, or =NAME
+        asked = os.environ.get(variable, "")  # names; for NCCL also prefixes, or =NAME
         fits = any(way.startswith(one) for one in asked.removeprefix("=").split(","))
         if way and not fits and "^" not in asked:
             there = ", ".join(interfaces)
-            text = f"{variable} is {asked}, but of {there} it is {way} that leads to the others"
+            text = f"{variable} is {asked}, but of {there} only {way} leads to the others"
             report.bad(text, f"export {variable}={way}")
     try:
         named = socket.gethostbyname(name)
@@ -142,7 +142,7 @@ def check_address(report, mine, interfaces):
     told = interfaces.get(os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0], named)
     report.say(f"gloo will give the others the address {told}; the way to them is {mine} ({way})")
     if told.startswith("127.") or not is_here(told):
-        text = f"{name} resolves to {told} here, where the others would not find this node"
+        text = f"{name} resolves to {told} here, and the others cannot reach that address"
         fix = f"export GLOO_SOCKET_IFNAME={way}, or have /etc/hosts say '{mine} {name}'"
         report.bad(text, fix)
     elif told != mine:
@@ -166,18 +166,18 @@ def check_torch(report):
 
 
 def receive(options, address, facts):
-    """On the node of the endpoint: collect what the others know, and send all of it to each."""
+    """On the node of the endpoint: collect the facts of all nodes, and send them to each."""
     others, end = {}, time.monotonic() + options.timeout
     with socket.create_server(("", address[1])) as server:
         while len(others) < options.nnodes - 1 and (left := end - time.monotonic()) > 0:
             server.settimeout(left)
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # a stranger calls
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # some other client
                 other, _ = server.accept()
                 other.settimeout(10)
                 stream = other.makefile("rw")
                 heard = json.loads(stream.readline())
                 heard["skew"] = heard["clock"] - time.time()
-                others[heard["address"]] = heard, stream  # a check started again counts once
+                others[heard["address"]] = heard, stream  # a restarted check counts once
         everyone = [facts, *(heard for heard, _ in others.values())]
         for _, stream in others.values():
             with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ def why(options, error):
 
 
 def differences(facts, everyone):
-    """What only a comparison shows, on the node with the odd value: `(what, fix)`."""
+    """Where this node differs from the others, each `(what, fix)`."""
     first, found = everyone[0], []
     if [one["name"] for one in everyone].count(facts["name"]) > 1:
         text = f"another node is called {facts['name']} too"
@@ -240,7 +240,7 @@ def differences(facts, everyone):
 
 
 def compare(report, facts, everyone, options):
-    """Say what differs here. Returns whether all nodes are there and nothing is wrong with any."""
+    """Report what differs here. Returns whether all nodes came and none has a problem."""
     facts = next((one for one in everyone if one["address"] == facts["address"]), facts)
     for text, fix in differences(facts, everyone):
         report.bad(text, fix)
@@ -251,12 +251,12 @@ def compare(report, facts, everyone, options):
         report.bad(text, "start this check on the nodes that are missing")
     at_fault = [one["name"] for one in everyone if one["bad"] or differences(one, everyone)]
     if at_fault and not report.fixes:
-        report.bad(f"something is wrong on {', '.join(at_fault)}", "see what is said there")
+        report.bad(f"something is wrong on {', '.join(at_fault)}", "see what it prints there")
     return not report.fixes
 
 
 def look_up(report, everyone, facts):
-    """The others' full names: torchrun announces that of rank 0's node, whichever that will be."""
+    """Look up the others' full names, because torchrun announces rank 0's, and any may host it."""
     for one in everyone:
         name, known = one["full_name"], one["addresses"]
         if one["address"] == facts["address"]:

@@ -3,8 +3,8 @@
 #
 #   NNODES=2 NODE_RANK=i NPROC=2 MASTER_ADDR=node1 sh launch/distributed_launch.sh multinode.py 50 10
 #
-# It sets the same variables. --use-env keeps it from adding a --local-rank that no script
-# asked for.
+# It sets the same variables. With --use-env it adds no --local-rank argument, which the
+# scripts do not accept.
 #
 #   2 nodes × 2 processes     LOCAL_RANK   RANK = NODE_RANK × NPROC + LOCAL_RANK
 #   NODE_RANK=0               0, 1         0, 1

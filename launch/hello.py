@@ -1,8 +1,8 @@
-"""The first test of any set-up: who is there, and do they reach each other?
+"""The first test of any set-up: which ranks are there, and do they reach each other?
 
     torchrun --standalone --nproc_per_node=2 launch/hello.py
 
-Start it in place of the training script, by whatever launcher.
+Start it in place of the training script, with any launcher.
 """
 
 import os

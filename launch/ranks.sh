@@ -1,6 +1,6 @@
 #!/bin/sh
-# One process that a scheduler has started: its numbers, under the names that torch reads.
-# Started by
+# Translates a scheduler's variables into those that torch reads, in one process per rank.
+# Start it by
 #
 #   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
 #   srun --ntasks=4 --kill-on-bad-exit=1 sh launch/ranks.sh python multinode.py 50 10  (Slurm)
@@ -13,8 +13,8 @@
 #   MASTER_ADDR        -x MASTER_ADDR=node1          the first of SLURM_STEP_NODELIST
 #   MASTER_PORT        29500                         from SLURM_JOB_ID: jobs may share a node
 #
-# What is set already stays. There are no restarts: a job that fails has to be submitted
-# again. GPUs by --gpus-per-node: a script takes number LOCAL_RANK of those that it sees.
+# It keeps variables that are set already. There are no restarts: submit a failed job again.
+# Ask for GPUs by --gpus-per-node, because a script takes number LOCAL_RANK of those it sees.
 set -eu
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
@@ -32,8 +32,8 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 case ${CUDA_VISIBLE_DEVICES-} in
 *,*) ;;
 [0-9]* | GPU-* | MIG-*) if [ "$LOCAL_WORLD_SIZE" -gt 1 ]; then
-    echo "ranks.sh: one GPU ($CUDA_VISIBLE_DEVICES) to see for $LOCAL_WORLD_SIZE processes:" \
-        "let each see all of its node, by --gpus-per-node in place of --gpus-per-task" >&2
+    echo "ranks.sh: $LOCAL_WORLD_SIZE processes see only one GPU ($CUDA_VISIBLE_DEVICES):" \
+        "let each see all GPUs of its node, by --gpus-per-node in place of --gpus-per-task" >&2
     exit 2
 fi ;;
 esac

@@ -9,8 +9,8 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=2
 set -eu
-export SLURM_EXPORT_ENV=ALL # srun passes on what stands here, even where sbatch was told not to
-# Worked out here, once: in the second file it would be worked out on every node.
+export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had --export=NONE
+# Computed here, once: the second file would compute it on every node.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))" NNODES="$SLURM_JOB_NUM_NODES"
 export NPROC="${NPROC:-${SLURM_GPUS_ON_NODE:-1}}" SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The second file of slurm_batch.sh: srun starts it on every node, and SLURM_NODEID is its
-# number. In the batch script that variable is 0, whatever the node: that is why there are
-# two files.
+# The second file of slurm_batch.sh: srun starts it on every node, and SLURM_NODEID is the
+# node's number. In the batch script that variable is always 0, which is why there are two
+# files.
 set -eu
 export NODE_RANK="${SLURM_NODEID:?started by srun, from slurm_batch.sh}"
 exec sh launch/torchrun_static.sh "$@"

@@ -1,16 +1,16 @@
 #!/bin/sh
-# The same command on several hosts, over ssh, in this folder on each; $NODE_RANK is its
-# number there:
+# Runs the same command on several hosts, over ssh, in this folder on each. $NODE_RANK is the
+# host's number:
 #
 #   HOSTS="node1 node2" sh launch/ssh.sh sh launch/torchrun_c10d.sh multinode.py 50 10
 #
 # NNODES, ENDPOINT and MASTER_ADDR follow from HOSTS; PATH, NPROC, JOB, MAX_RESTARTS,
-# JOIN_TIMEOUT and what begins with GLOO_, NCCL_ or TORCH_ are passed on. RSH names another
-# program than ssh. Ends when all have ended, with the status of the first in HOSTS that
-# failed; ended by a signal, it ends them all.
+# JOIN_TIMEOUT and variables that begin with GLOO_, NCCL_ or TORCH_ are passed on. RSH names
+# a program to use instead of ssh. It waits for all hosts, and exits with the status of the
+# first in HOSTS that failed. If a signal ends it, it ends them all.
 set -eu
 : "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
-first=$(set -- $HOSTS; echo "$1") # split at blanks and at ends of lines
+first=$(set -- $HOSTS; echo "$1") # split at spaces and newlines
 quote() { printf "'%s' " "$(printf %s "$1" | sed "s/'/'\\\\''/g")"; }
 quoted=$(for word in "$@"; do quote "$word"; done)
 passed=$(env | sed -En "/^(GLOO|NCCL|TORCH)_[A-Z0-9_]*=/{s/'/'\\\\''/g; s/=(.*)/='\1'/p;}" |
@@ -21,8 +21,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 for host in $HOSTS; do
-    # -tt: without a terminal, what runs there would not notice that the connection has
-    # gone.
+    # -tt: without a terminal, the remote command would not notice a lost connection, and
+    # would run on.
     ${RSH:-ssh -tt} "$host" "cd $(quote "$PWD")&& PATH=$(quote "$PATH")$passed \
         NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
         ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# torchrun with numbered nodes, the first of which is the master. On node i, from 0 on:
+# torchrun with numbered nodes; node 0 is the master. On node i, counted from 0:
 #
 #   NNODES=2 NODE_RANK=i NPROC=2 MASTER_ADDR=node1 sh launch/torchrun_static.sh multinode.py 50 10
 #

@@ -13,7 +13,7 @@ import guard
 import utils
 from guard import AWAY, UserError
 
-# What chooses between libraries whose results differ in the last bits, or None: see cpu.py.
+# The `Products` of cpu.py: picks a library, since their results differ in the last bits. Or None.
 kernels = None
 
 
@@ -27,7 +27,7 @@ class CheckpointFile:
         self.path, self.args, self.shape = args.checkpoint_path, args, model.config
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
         self._thread = ThreadPoolExecutor(1)
-        guard.before_exit.append(self._thread.shutdown)  # completes the save under way
+        guard.before_exit.append(self._thread.shutdown)  # completes a save in progress
         self._last = None
         if args.compile:
             # A compiled model is in a reference cycle that keeps DDP's process group alive. Collect
@@ -37,7 +37,7 @@ class CheckpointFile:
     def save(self, checkpoint):
         """Copy `checkpoint` to host memory, and write it while training continues.
 
-        First waits until the last save is on the disk: two are never written at once. Raises
+        First waits until the last save is on the disk, so two are never written at once. Raises
         UserError if that save failed.
         """
         self.wait()
@@ -50,11 +50,11 @@ class CheckpointFile:
             self._last.result()
 
     def read(self):
-        """The checkpoint to resume from; `{"steps_run": 0}` where there is no file.
+        """The checkpoint to resume from; `{"steps_run": 0}` if there is no file.
 
         Every rank must call this. Only the first process of a node reads the weights, which the
-        trainer then broadcasts; the other processes get what they would without a file. Every rank
-        raises UserError for the checkpoint of another model or text, which it would overwrite.
+        trainer then broadcasts; the others return `{"steps_run": 0}`. Every rank raises UserError
+        for the checkpoint of another model or text, because this run would overwrite it.
         """
         checkpoint = self._read()
         if kernels:
@@ -69,7 +69,7 @@ class CheckpointFile:
         old, new = checkpoint["text"], self.about["text"]
         if old["kind"] != new["kind"]:
             raise UserError(
-                f"{self.path} has tokenizer {old['kind']}, but {new['kind']} was asked for: "
+                f"{self.path} has tokenizer {old['kind']}, but you asked for {new['kind']}: "
                 f"ask for {old['kind']}, {AWAY}"
             )
         if old["key"] != new["key"]:
@@ -78,18 +78,18 @@ class CheckpointFile:
         for name, value in new.items():
             if old[name] != value and name != "dropout":
                 raise UserError(
-                    f"{self.path} has {name} {old[name]}, but {value} was asked for: ask for "
+                    f"{self.path} has {name} {old[name]}, but you asked for {value}: ask for "
                     f"{old[name]}, {AWAY}"
                 )
         return self._with_options(checkpoint) if first else {"steps_run": 0}
 
     def _choose_kernels(self, checkpoint):
-        """Have all ranks use what the newest checkpoint was trained with, else rank 0's choice.
+        """Every rank uses the library of the newest checkpoint; without one, rank 0's choice.
 
-        Otherwise a run would not end with the same bits when it is resumed.
+        Otherwise a resumed run would not end with the same bits.
         """
         found = [None] * dist.get_world_size()
-        # Checkpoints written on a GPU name no kernels: resumed on a CPU, they use torch's.
+        # Checkpoints from a GPU name no kernels: a run that resumes one on a CPU uses torch's.
         known = checkpoint.get("kernels", "torch") if checkpoint["steps_run"] else None
         dist.all_gather_object(found, (checkpoint["steps_run"], known))
         _, known = max(found, key=lambda one: one[0])
@@ -99,13 +99,13 @@ class CheckpointFile:
         self.about["kernels"] = choice[0]
 
     def _with_options(self, checkpoint):
-        """`checkpoint` with the options of this start, which replace those of the saved run."""
+        """`checkpoint` with this run's options in place of the saved run's."""
         if "optimizer" in checkpoint:
             groups = checkpoint["optimizer"]["param_groups"]
             groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
             for group in groups:
                 group.update(self.args.adamw)
-        # Without fp16 the state is empty, which a scaler refuses.
+        # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
 
@@ -125,7 +125,7 @@ def _to_host(part, done):
 
 
 def rng_state(device):
-    """The random state of this process, from which dropout draws."""
+    """The states of the random generators that dropout uses in this process."""
     states = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         states[device.type] = torch.get_device_module(device).get_rng_state()
@@ -133,7 +133,7 @@ def rng_state(device):
 
 
 def set_rng_state(states, device):
-    """Restore this rank's `rng_state`. A rank that the saved run did not have keeps its own."""
+    """Restore this rank's `rng_state`. A rank without a saved state keeps its own."""
     rank = dist.get_rank()
     if rank < len(states):
         torch.set_rng_state(states[rank]["cpu"])

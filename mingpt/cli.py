@@ -1,4 +1,4 @@
-"""A dataclass as a command line, by tyro, with one-line errors that one process prints."""
+"""Turn a dataclass into a command line, with tyro. Errors are one line, from one process."""
 
 import contextlib
 import io
@@ -15,11 +15,11 @@ RULES = ("───", "---")  # tyro draws frames around messages, in ASCII on s
 
 
 def parse(kind, args, default, about):
-    """Parse the words `args` into the dataclass `kind`; other fields are those of `default`.
+    """Parse the words `args` into the dataclass `kind`; `default` has the other fields.
 
     `--help` prints `about` and a line per field, and ends the program. Raises UserError.
     """
-    first = os.environ.get("RANK", "0") == "0"  # one process prints the help
+    first = os.environ.get("RANK", "0") == "0"  # only rank 0 prints the help
     out, errors = sys.stdout if first else io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):

@@ -11,7 +11,7 @@ from mingpt.model import GPT, MODELS, GPTConfig
 
 @dataclass(frozen=True)
 class Config:
-    """The options of a run. Raises UserError for what cannot work, with the nearest that can."""
+    """The options of a run. Raises UserError for an impossible value, and names the nearest."""
 
     data: str = ""
     """Text to train on, in UTF-8: a file or an http(s) URL. Default: Python's own library."""
@@ -35,14 +35,14 @@ class Config:
     block_size: int = 64
     """Tokens per sequence: the longest context of the model."""
     dropout: float = 0.0
-    """Share of activations dropped in training."""
+    """Probability that training drops an activation."""
 
     total_steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 12
-    """Sequences per step, over all processes; so their number does not change the result."""
+    """Sequences per step, over all processes. So the number of processes does not matter."""
     micro_batch_size: int = 64
-    """The most sequences that a process takes at once; gradients of more are accumulated."""
+    """The most sequences per forward pass of a process; it accumulates gradients over more."""
     learning_rate: float = 8e-3
     """The highest learning rate, reached after the warm-up."""
     min_learning_rate: float = 0.0
@@ -58,8 +58,8 @@ class Config:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Precision of matrix products. auto: bf16 on a GPU that has it, else fp32."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """Library of fp32 products on a CPU. auto: the faster one, measured by a run's first start and
-    kept when it resumes. Naming one overrides that: results of the two differ in the last bits."""
+    """Library of fp32 products on a CPU. auto: the run measures which is faster at its first start,
+    and keeps it when it resumes. Results of the two differ in the last bits."""
     compile: bool = False
     """Compile the model: a slower start, then fewer and larger kernels."""
     seed: int = 0
@@ -70,14 +70,14 @@ class Config:
     eval_every: int = 250
     """Steps between two validations."""
     save_every: int = 250
-    """Steps between two checkpoints. A failure costs no more, but for those made while the last one
-    was being written."""
+    """Steps between two checkpoints. A failure costs at most these, and those made while the last
+    checkpoint was being written."""
     checkpoint_path: str = "mingpt.pt"
     """The run resumes from this file if it exists. The log is beside it, with the suffix .jsonl."""
     tensorboard: str = ""
     """Folder for TensorBoard (needs the package tensorboard); default: none."""
     stopped_status: int = 143
-    """Exit status of a process after SIGTERM, once it has saved. torchrun's is its own."""
+    """Exit status of a process that saved and stopped after SIGTERM. torchrun's is its own."""
 
     def __post_init__(self):
         at_least = {"val_tokens": 0, "warmup_steps": 0, "seed": 0}
@@ -102,13 +102,13 @@ class Config:
 
     @property
     def autocast(self):
-        """Options of torch.autocast: matrix products in half precision, sums in full."""
+        """Options of torch.autocast: matrix products in half precision, reductions in fp32."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         return {"dtype": dtype, "enabled": dtype is not None}
 
     @property
     def fp16(self):
-        """Whether the loss must be scaled, because small gradients would become 0."""
+        """Whether the loss must be scaled, because fp16 rounds small gradients to 0."""
         return self.precision == "fp16"
 
     @property
@@ -136,7 +136,7 @@ class Config:
         return model
 
     def accumulation(self, world_size):
-        """How many micro-batches each of `world_size` processes takes in a step."""
+        """How many micro-batches per step each of `world_size` processes runs."""
         share, rest = divmod(self.batch_size, world_size)
         if rest or not share:
             nearest = max(1, round(self.batch_size / world_size)) * world_size
@@ -150,8 +150,8 @@ class Config:
         )
 
 
-# `laptop` is the setting in which nanoGPT's README trains on a CPU. `8gpus` and `nodes` train GPT-2
-# in batches of half a million tokens, with the learning rates of Brown et al. 2020, table 2.1.
+# `laptop` has the options of nanoGPT's README for a CPU. `8gpus` and `nodes` train GPT-2 on
+# batches of half a million tokens, with the learning rates of Brown et al. 2020, table 2.1.
 _GPT2 = {
     "tokenizer": "gpt2", "model": "gpt2", "block_size": 1024, "batch_size": 480, "beta2": 0.95,
     "micro_batch_size": 16, "learning_rate": 6e-4, "min_learning_rate": 6e-5, "warmup_steps": 700,

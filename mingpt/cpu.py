@@ -1,11 +1,11 @@
 """Makes training in fp32 faster on a CPU. Optional: without it, results are the same to rounding.
 
-`main.py` calls `apply`. To do without it, delete this file and the two lines there that name it.
+`main.py` calls `apply`. To remove it, delete this file and the two lines there that name it.
 
-`apply` replaces `torch.nn.functional.gelu` and, if oneDNN is to multiply, `.linear` in this
-process. That is a monkeypatch: `nn.Linear` and `model.py` look both up there at every call, so the
-model stays plain GPT-2, and reading it takes no knowledge of CPUs. Whatever is not fp32 on
-a CPU, or runs under autocast or the compiler, still goes to torch's own functions.
+`apply` monkeypatches `torch.nn.functional.gelu` and, if oneDNN is to multiply, `.linear` in this
+process. `nn.Linear` and `model.py` look both up there at every call, so the model stays plain
+GPT-2, and you can read it without knowing CPUs. Calls that are not in fp32 on a CPU, or that run
+under autocast or the compiler, still go to torch's own functions.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ _torch_linear, _torch_gelu = F.linear, F.gelu
 
 
 def apply(args, gpu):
-    """Speed up a run with these options. Every rank calls it, before the processes meet.
+    """Speed up a run with these options. Every rank calls it before `init_process_group`.
 
-    Returns the `Products` from which this run chooses. Returns None, and replaces nothing, if there
-    is a GPU, or if the run is compiled. Raises UserError.
+    Returns the `Products` from which this run chooses. Returns None if there is a GPU, or if the
+    run is compiled. Raises UserError.
     """
     if gpu is not None:
         return None
@@ -43,10 +43,10 @@ class Products:
     PyTorch's MKL uses AVX-512 on Intel's processors only. On an AMD EPYC with full-width AVX-512
     oneDNN multiplies 2.4 times as fast (768 rows, 128 inputs, 512 outputs). But a call of oneDNN
     takes 15 µs longer, and backward needs transposed copies, so elsewhere MKL can be faster. The
-    processor's name does not tell: rank 0 measures, and takes oneDNN if it saves a tenth.
+    processor's name does not predict it: rank 0 measures, and takes oneDNN if it saves a tenth.
 
-    The two differ in the last bits of their results. All ranks have to use the same one, and so
-    does a resumed run: `checkpoints.py` stores the choice.
+    Their results differ in the last bits. All ranks must use the same one, and so must a resumed
+    run: `checkpoints.py` stores the choice.
     """
 
     def __init__(self, args):
@@ -60,11 +60,11 @@ class Products:
         if stored:
             return stored
         if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):
-            return "torch"  # there is nothing to choose
+            return "torch"  # this build has only one
         rows, total = _rows(self.args, shape), {"torch": 0.0, "onednn": 0.0}
         for inputs, outputs, count in _sizes(shape):
             least = dict.fromkeys(total, math.inf)
-            for _ in range(4):  # by turns, and the first one is slow
+            for _ in range(4):  # in turns, several times, because the first call is slow
                 for library in total:
                     took = seconds(library, inputs, outputs, rows)
                     least[library] = min(least[library], took)
@@ -73,7 +73,7 @@ class Products:
         return "onednn" if total["onednn"] < 0.9 * total["torch"] else "torch"
 
     def use(self, library):
-        """Multiply with this library from now on. Raises UserError if it is not there."""
+        """Multiply with this library from now on. Raises UserError if torch lacks it."""
         _check(library)
         F.linear = linear if library == "onednn" else _torch_linear
 
@@ -94,7 +94,7 @@ def _rows(args, shape):
 
 def _sizes(shape):
     """Inputs, outputs and number of the linear layers of each size."""
-    width, vocab = shape.n_embd, min(shape.vocab_size, 4096)  # a part of a large vocabulary will do
+    width, vocab = shape.n_embd, min(shape.vocab_size, 4096)  # scale a large one up from a part
     layer = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
     return [(*size, shape.n_layer) for size in layer] + [(width, vocab, shape.vocab_size / vocab)]
 
@@ -107,7 +107,7 @@ def seconds(library, inputs, outputs, rows):
         for size in ((rows, inputs), (outputs, inputs), (outputs,))
     )
     above = torch.ones(rows, outputs)
-    start = time.thread_time()  # does not count the time in which other programs have the core
+    start = time.thread_time()  # excludes the time that other programs use the core
     function(x, weight, bias).backward(above)
     return time.thread_time() - start
 
@@ -129,7 +129,7 @@ def linear(x, weight, bias=None):
 
 def _product(a, b, bias=None):
     """a bᵀ + bias: a [..., k], b [n, k] and bias [n] give [..., n]."""
-    # Not a public operator, but the only way to oneDNN that makes no copies.
+    # Not a public operator, but the only one that calls oneDNN without copies.
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
 
 
@@ -154,14 +154,14 @@ class _Linear(torch.autograd.Function):
 
 
 _SLOPE = 2 * math.sqrt(2 / math.pi)
-_SLOPE_TENSOR = torch.tensor(_SLOPE)  # addcmul takes no number there
+_SLOPE_TENSOR = torch.tensor(_SLOPE)  # addcmul takes no number as first argument
 
 
 def gelu(x, approximate="none"):
-    """`F.gelu`. By tanh it is x σ(z), z being twice what tanh gets: the same function.
+    """`F.gelu`. Its tanh form equals x σ(z), where z is twice the argument of tanh.
 
-    PyTorch's tanh is slow: forward and backward of 768 × 512 values take 0.62 ms on two cores, this
-    takes 0.33.
+    PyTorch's tanh is slow: forward and backward of 768 × 512 values take 0.62 ms on two cores. This
+    takes 0.33 ms.
     """
     if approximate == "tanh" and _fits(x):
         return _GELU.apply(x)
@@ -176,7 +176,7 @@ class _GELU(torch.autograd.Function):
         if context.needs_input_grad[0]:
             slope = z.sub_(x, alpha=2 / 3 * _SLOPE)  # times 3 it is x dz/dx
             slope.addcmul_(slope, sigmoid, value=-1)
-            # Keep the derivative alone: in a step, memory costs more than arithmetic.
+            # Save only the derivative, because memory traffic costs more than arithmetic.
             context.save_for_backward(torch.addcmul(sigmoid, sigmoid, slope, value=3, out=slope))
         return sigmoid.mul_(x)
 
@@ -188,10 +188,10 @@ class _GELU(torch.autograd.Function):
 
 
 def _keep_freed():
-    """Have malloc keep up to 1 GB that a step frees for the next step.
+    """Let malloc keep up to 1 GB that a step frees, for the next step.
 
-    By default glibc returns it to the system, and the next step faults its pages in again: up to a
-    tenth of the time of a small model. Other C libraries have no such setting.
+    By default glibc returns it to the OS, and the next step must fault its pages in again. This
+    takes up to a tenth of a small model's time. Other C libraries have no such setting.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:

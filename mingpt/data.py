@@ -1,4 +1,4 @@
-"""Text as batches of tokens: read and tokenised once, memory-mapped, drawn by step."""
+"""Text as batches of tokens: tokenised once, memory-mapped, drawn by the number of the step."""
 
 import hashlib
 import random
@@ -26,8 +26,8 @@ PADDING = -100  # a target that does not count: cross_entropy ignores it
 def load(args):
     """The training text as a `TokenDataset`, with the validation text as its `val`.
 
-    One process per node tokenises the text, unless the cache has the tokens already; all memory-map
-    the result. Raises UserError on every rank, also if the nodes have different texts.
+    One process per node tokenises the text, unless the cache has its tokens. Then every rank
+    memory-maps them. Raises UserError on every rank, also if the nodes have different texts.
     """
     path = run_once_per_node(prepare, args.data, args.tokenizer, args.cache)
     keys = [None] * dist.get_world_size()
@@ -52,10 +52,10 @@ def _cut(count, block_size):
     """Where validation begins: at the last tenth of the `count` tokens. Raises UserError."""
     cut = count - count // 10
     if count < 20:
-        raise UserError(f"the text has {count} tokens, but must have 20: a tenth validates")
+        raise UserError(f"the text has {count} tokens, but must have 20: a tenth is for validation")
     if cut <= block_size:
         raise UserError(
-            f"the text has {count} tokens, and nine tenths of them, {cut}, are to train on, "
+            f"the text has {count} tokens, and nine tenths of them, {cut}, are for training, "
             f"but block_size is {block_size}: give a longer text, or ask for at most {cut - 1}"
         )
     return cut
@@ -64,7 +64,7 @@ def _cut(count, block_size):
 def prepare(source, tokenizer, cache):
     """Read and tokenise `source`; return the path of the tokens, a file named by its content.
 
-    The whole text is in memory, several times over, but only once per node. Raises UserError.
+    This holds several copies of the whole text in memory, once per node. Raises UserError.
     """
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
@@ -84,7 +84,7 @@ def prepare(source, tokenizer, cache):
 
 
 def read(source):
-    """The text of a file or an http(s) URL; by default, of the standard library's modules.
+    """The text of a file or an http(s) URL; by default, of Python's standard library.
 
     Raises UserError.
     """
@@ -104,8 +104,8 @@ def read(source):
 class TokenDataset(Dataset):
     """Windows of `size` tokens of `numbers`, side by side: `dataset[3]` is the fourth.
 
-    An item is a pair of source and targets, LongTensors [size], the targets one token ahead; of an
-    array of n indices it is a batch, [n, size]. What would lie past the end is PADDING.
+    An item is a pair of LongTensors [size]: source, and targets, which are one token ahead. Indexed
+    with an array of n, it returns a batch, [n, size]. Targets past the end are PADDING.
     """
 
     def __init__(self, numbers, size, about, val=None):
@@ -119,7 +119,7 @@ class TokenDataset(Dataset):
         return self.at(index * self.size)
 
     def at(self, starts):
-        """The windows that start at these tokens: overlapping ones, too."""
+        """The windows that start at these tokens. They may overlap."""
         places = np.asarray(starts)[..., None] + np.arange(self.size + 1)
         found = self.numbers[np.minimum(places, len(self.numbers) - 1)].astype(np.int64)
         targets = np.where(places < len(self.numbers), found, PADDING)[..., 1:]
@@ -130,22 +130,22 @@ class StepLoader:
     """This rank's micro-batches: `loader[step]` is a list of `accumulation` batches of `dataset`,
     on the device.
 
-    What a step learns from is a function of (seed, step) alone: drawn for the global batch, then
-    shared out. So the position in the data is one integer, at any number of processes.
+    The global batch is a function of (seed, step) alone; each rank takes its share. So the position
+    in the data is one integer, for any number of processes.
 
-    Worker processes would gain nothing: to draw a small model's batches takes 0.2 ms, half a
-    percent of its step; to fetch them from workers, 1.3 (tools/bench/results/data_workers.txt).
+    Worker processes would gain nothing: drawing a small model's batches takes 0.2 ms, half a
+    percent of its step; fetching them takes 1.3 ms (tools/bench/results/data_workers.txt).
     """
 
     def __init__(self, dataset, args):
         self.dataset, self.seed, self.batch_size = dataset, args.seed, args.batch_size
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.accumulation, self.device = args.accumulation(self.world_size), utils.device()
-        self.seconds = 0.0  # spent here: while training waited
+        self.seconds = 0.0  # that training has waited for data
 
     def __getitem__(self, step):
         start = time.perf_counter()
-        # Python's own generator: to seed NumPy's takes 0.2 ms more, 1 % of a small model's step.
+        # Python's own generator: seeding NumPy's takes 0.2 ms more, 1 % of a small model's step.
         generator = random.Random(self.seed << 64 | step)
         places = range(len(self.dataset.numbers) - self.dataset.size)
         starts = generator.choices(places, k=self.batch_size)
@@ -159,11 +159,11 @@ class StepLoader:
 
 
 def validation(train_data, args):
-    """This rank's batches of the validation text, on the device; all ranks together have every
-    token once.
+    """This rank's batches of the validation text, on the device. Together the ranks have each token
+    once.
 
-    `train_data` is the loader of the training text. All ranks have as many batches, all of one
-    size: windows past the end, all padding, fill them up.
+    `train_data` is the loader of the training text. Every rank gets the same number of batches, all
+    of one size: windows past the end, which are all padding, fill them up.
     """
     text, rank, world_size = train_data.dataset.val, dist.get_rank(), dist.get_world_size()
     batch = args.batch_size // world_size // train_data.accumulation
@@ -174,7 +174,7 @@ def validation(train_data, args):
 
 
 def to_device(batch, device):
-    """A batch on the device. From pinned memory a GPU fetches it while Python runs on."""
+    """A batch on the device. A GPU copies it from pinned memory while Python continues."""
     if device.type == "cpu":
         return batch
     return [part.pin_memory().to(device, non_blocking=True) for part in batch]

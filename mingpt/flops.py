@@ -37,7 +37,7 @@ def per_token(model):
 
 
 def peak(device, precision):
-    """Theoretical peak of `device` in FLOP/s; None for a CPU and what else is not in the table."""
+    """Theoretical peak of `device` in FLOP/s; None for a CPU, or if the table lacks it."""
     if device.type != "cuda":
         return None
     row = PEAKS.get(torch.cuda.get_device_name(device))

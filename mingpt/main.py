@@ -39,7 +39,7 @@ def main():
 
 
 def ready(args):
-    """`args` with what depends on this machine filled in. Raises UserError for what it lacks."""
+    """`args`, completed for this machine. Raises UserError if a package or compiler is missing."""
     args.accumulation(int(os.environ["WORLD_SIZE"]))
     packages = {
         "tensorboard": args.tensorboard,
@@ -49,7 +49,7 @@ def ready(args):
     for package, wanted in packages.items():
         if wanted and not find_spec(package):
             raise UserError(f"this needs the package {package}: pip install {package}")
-    # Before any question to the GPU, or every rank would start a context on GPU 0.
+    # Before any other CUDA call, or every rank would create a context on GPU 0.
     gpu = utils.set_device(int(os.environ["LOCAL_RANK"]))
     if args.precision == "auto":
         half = gpu is not None and torch.get_device_module().is_bf16_supported(False)  # in hardware

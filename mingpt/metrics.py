@@ -14,13 +14,13 @@ from tqdm.contrib import DummyTqdmFile
 
 from mingpt import flops
 
-GOOD = 0.9  # share of the time spent computing; below it, the log warns that data are slow
+GOOD = 0.9  # share of the time spent computing; below it, the log warns of slow data
 
 
 class Metrics:
     """The log. Only rank 0 writes one.
 
-    `model` is the GPT, `loader` the StepLoader, `steps_run` the number of steps done before.
+    `model` is the GPT, `loader` the StepLoader, `steps_run` the step to resume after.
     """
 
     def __init__(self, args, model, loader, steps_run):
@@ -33,7 +33,7 @@ class Metrics:
             self._set_aside()
         self.board = _board(args.tensorboard) if args.tensorboard and self.rank == 0 else None
         peak = flops.peak(loader.device, args.precision)
-        # Tokens/s at the theoretical peak of all devices; None where that is unknown: no MFU then.
+        # Tokens/s at the theoretical peak of all devices; if that is unknown, None, and no MFU.
         self.limit = peak and peak * dist.get_world_size() / flops.per_token(model)
         self.bar = tqdm(
             total=args.total_steps, initial=steps_run, unit="step", leave=False, file=sys.stdout,
@@ -44,11 +44,11 @@ class Metrics:
         self.started = self.mark = time.perf_counter()
 
     def is_due(self, step):
-        """Whether there is to be a line about this step (from 0)."""
+        """Whether the log has a line about this step (counted from 0)."""
         return (step + 1) % self.log_every == 0 or step + 1 == self.bar.total
 
     def trained(self, step, totals):
-        """A line about training up to this step.
+        """Log a line about training up to this step.
 
         `totals` is a tensor [summed loss, sequences] of this step, over all ranks.
         """
@@ -75,18 +75,18 @@ class Metrics:
         self.mark = time.perf_counter()
 
     def validated(self, step, totals):
-        """A line about a validation: `totals` is a tensor [summed loss, tokens]."""
+        """Log a line about a validation: `totals` is a tensor [summed loss, tokens]."""
         loss, count = totals.tolist()
         self._say(f"Step {step + 1:5} | val loss {loss / count:.4f} over {count:,.0f} tokens")
         self._keep(step, val_loss=loss / count)
-        self.steps, self.mark = step + 1, time.perf_counter()  # the speed is that of training
+        self.steps, self.mark = step + 1, time.perf_counter()  # the speed leaves validation out
 
     def _say(self, line):
-        sys.stdout.write(line + "\n")  # one write: a thread prints lines, too
+        sys.stdout.write(line + "\n")  # one write, because a thread prints too
         sys.stdout.flush()
 
     def _keep(self, step, **values):
-        """Keep the values. A failure is printed, since it is no reason to end the training."""
+        """Log the values. If that fails, print why, and let training continue."""
         line = json.dumps({"time": time.time(), "step": step + 1, **values}) + "\n"
         try:
             _append(self.path, line.encode())

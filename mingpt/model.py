@@ -25,7 +25,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The shape of a model. Raises ValueError for one that cannot be, with the nearest that can."""
+    """The shape of a model. Raises ValueError for an impossible one, and names the nearest."""
 
     vocab_size: int = 50257
     block_size: int = 1024  # the longest context
@@ -72,8 +72,8 @@ class CausalSelfAttention(nn.Module):
             if past:
                 key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
             past[:] = key, value
-        # One fused kernel: the time × time scores are never in memory. With a cache, the query is
-        # the last token alone, which may look at every key: no mask.
+        # One fused kernel: the time × time scores are never in memory. With a cache, the
+        # query is the last token alone, which may attend to every key: no mask.
         y = F.scaled_dot_product_attention(
             query, key, value, dropout_p=self.dropout * self.training,
             is_causal=query.size(2) == key.size(2),
@@ -126,7 +126,7 @@ class GPT(nn.Module):
         self.lm_head.weight = self.transformer.wte.weight
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                # 2 × n_layer of these add to the residual stream: their variances sum to 0.02².
+                # 2 × n_layer of these add to the residual stream, so their variances sum to 0.02².
                 last = name.endswith("c_proj")
                 std = 0.02 / math.sqrt(2 * config.n_layer) if last else 0.02
                 nn.init.normal_(module.weight, std=std)
@@ -142,13 +142,14 @@ class GPT(nn.Module):
         ]
 
     def forward(self, tokens, targets=None, past=None):
-        """`past`, used by `generate`, is one list per layer, in which attention keeps the keys and
-        values of all tokens so far. After the first call with it, `tokens` is one token.
+        """`past`, used by `generate`, is one list per layer. Attention keeps the keys and
+        values of all tokens so far in it. After the first call, `tokens` is one token.
         """
         before = past[0][0].size(2) if past and past[0] else 0
         time = before + tokens.size(1)
         if time > self.config.block_size:
-            raise ValueError(f"{time} tokens, but the model looks back on {self.config.block_size}")
+            most = self.config.block_size
+            raise ValueError(f"{time} tokens, but the model looks back on {most}")
         positions = torch.arange(before, time, device=tokens.device)
         x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
         x = F.dropout(x, self.config.dropout, self.training)
@@ -157,8 +158,8 @@ class GPT(nn.Module):
         logits = self.lm_head(self.transformer.ln_f(x))
         if targets is None:
             return logits
-        # The loss is computed here so that torch.compile sees it. With the logits alone compiled, a
-        # small model of 50,257 tokens takes twice as long (tools/bench/results/compiled_loss.txt).
+        # Compute the loss here, so that torch.compile sees it: otherwise a small model of
+        # 50,257 tokens takes twice as long (tools/bench/results/compiled_loss.txt).
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     @torch.no_grad()
@@ -166,8 +167,8 @@ class GPT(nn.Module):
         """`tokens` [batch, time], followed by `count` tokens drawn from the model's predictions.
 
         Temperature 0 takes the likeliest token; `top_k` draws among the k likeliest only. With
-        `cache`, a token costs the work of one token while all fit into the block, and the result is
-        the same. The model keeps its mode, training or evaluation.
+        `cache`, a token costs the work of one token while all fit into the block, with the same
+        result. The model keeps its mode, training or evaluation.
         """
         past, seen = [[] for _ in self.transformer.h], 0
         training = self.training
@@ -176,7 +177,7 @@ class GPT(nn.Module):
             if cache and tokens.size(1) <= self.config.block_size:
                 logits = self(tokens[:, seen:], past=past)[:, -1]
                 seen = tokens.size(1)
-            else:  # the window moves, so every token has a new position: no key can be reused
+            else:  # the window moves: every position changes, so no key can be reused
                 logits = self(tokens[:, -self.config.block_size :])[:, -1]
             if top_k is not None:
                 least = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]

@@ -2,7 +2,7 @@
 
     python -m mingpt.sample --prompt "def "
 
-It reads any checkpoint of the trainer, whatever the number of processes that trained it.
+It reads any checkpoint of the trainer, from any number of processes.
 """
 
 import sys
@@ -53,7 +53,7 @@ def main():
     model.load_state_dict(checkpoint["model"])
     device = utils.device()
     prompt = options.prompt
-    if prompt is None:  # byte pairs have every character
+    if prompt is None:  # byte pairs encode every character
         prompt = "\n" if "\n" in getattr(kind, "vocabulary", "\n") else kind.decode([0])
     prompt = torch.tensor([kind.encode(prompt).tolist()], device=device)
     generator = torch.Generator(device).manual_seed(options.seed)

@@ -55,7 +55,7 @@ class BytePairs:
             raise UserError("this needs the package tiktoken: pip install tiktoken") from None
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
-        except Exception as error:  # tiktoken documents none; most come from the network
+        except Exception as error:  # tiktoken documents no exceptions; most come from the network
             raise UserError(
                 f"tiktoken cannot get GPT-2's vocabulary ({type(error).__name__}): connect once, "
                 "or set TIKTOKEN_CACHE_DIR to a folder that has it"

@@ -14,7 +14,7 @@ from tests.faults import kept_saves
 from tests.processes import ROOT, run
 
 OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms")
-# `make test` runs what is marked `quick`, and of other folders these.
+# `make test` runs the tests marked `quick`, and these from the folders.
 QUICK = (
     "tests/mingpt/test_trainer.py::test_each_rank_drops_other_units",  # in a few steps of training
     "tests/series/",
@@ -23,7 +23,7 @@ QUICK = (
 
 
 def pytest_ignore_collect(collection_path, config):
-    """What the pages are made of is tested with them: `pytest -m site`, after `make docs`."""
+    """Leave the pages' own tests to `pytest -m site`, after `make docs`."""
     without_site = config.option.markexpr == "quick" or "not site" in config.option.markexpr
     return (without_site and collection_path.stem.startswith(OF_THE_SITE)) or None
 
@@ -39,17 +39,17 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def folder_of_all(tmp_path_factory):
-    """Made now: two threads of a fixture that both come first would both make it, and one fails."""
+    """Make the folder now. Two threads of a fixture would both make it, and one would fail."""
     return tmp_path_factory.getbasetemp()
 
 
 @pytest.fixture(scope="session")
 def trained(folder_of_all):
-    """`trained(lesson, ...)`: a training that nothing disturbs, run once for all tests.
+    """`trained(lesson, ...)`: an undisturbed training, run once for all tests.
 
-    Both processes of pytest share it. Without arguments it is the documented one: 50 epochs, saved
-    every 10. What comes back has the `status`, `err` and `lines` of a finished `Process`, its
-    `folder`, and `saves`: a file for each save, the first one first. They are for reading only.
+    Both processes of pytest share it. Without arguments it is the documented one: 50 epochs, a save
+    every 10. The result has the `status`, `err` and `lines` of a finished `Process`, its `folder`,
+    and `saves`: a file per save, in order. Only read these files.
     """
     shared = folder_of_all.parent if "PYTEST_XDIST_WORKER" in os.environ else folder_of_all
 
@@ -60,7 +60,7 @@ def trained(folder_of_all):
         with open(shared / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not about.exists():
-                shutil.rmtree(shared / name, ignore_errors=True)  # a training that did not end
+                shutil.rmtree(shared / name, ignore_errors=True)  # of an unfinished training
                 folder.mkdir(parents=True)
                 ran = run(lesson, *args, cwd=folder, nproc=nproc, env=kept_saves(saves))
                 facts = {"status": ran.status, "err": ran.err, "lines": ran.lines}
@@ -77,7 +77,7 @@ def trained(folder_of_all):
 
 @pytest.fixture
 def note():
-    """Keep a figure of a long run: printed, and appended to tools/bench/results/soak.txt."""
+    """Record a number of a long run: print it, and append it to tools/bench/results/soak.txt."""
 
     def write(text):
         import torch

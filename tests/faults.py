@@ -1,4 +1,4 @@
-"""Kill a lesson at work, and compare what is left with a run that nobody touched."""
+"""Kill a running lesson, and compare its checkpoint with that of an undisturbed run."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import torch
 
 from tests.processes import epochs
 
-# Put on PYTHONPATH as sitecustomize.py: every save waits at each fsync, long enough to be hit.
+# As sitecustomize.py on PYTHONPATH: every save waits at each fsync, so that a kill can hit it.
 SLOW_SAVES = """
 import os, time
 fsync = os.fsync
@@ -20,7 +20,7 @@ def slow(descriptor):
 os.fsync = slow
 """
 
-# The same way: the second save of each process waits while there is a file "hold" beside this one.
+# The same way: each process's second save waits while there is a file "hold" beside this one.
 HELD_SAVES = """
 import itertools, os, time
 fsync, calls = os.fsync, itertools.count(1)
@@ -32,7 +32,7 @@ def hold(descriptor):
 os.fsync = hold
 """
 
-# The same way: of every save a copy is kept beside this file, under its number.
+# The same way: copy every save to this folder, under its number.
 KEPT_SAVES = """
 import itertools, os, shutil
 replace, numbers = os.replace, itertools.count(1)
@@ -50,14 +50,14 @@ def slow_saves(folder):
 
 
 def held_saves(folder):
-    """An environment in which no process ends its second save while there is `folder / "hold"`."""
+    """An environment in which no second save ends while `folder / "hold"` exists."""
     env = _customized(folder, HELD_SAVES)
     (folder / "hold").touch()
     return env
 
 
 def kept_saves(folder):
-    """An environment in which the first save is also in `folder / "1.pt"`, and so on."""
+    """An environment that copies the first save to `folder / "1.pt"`, and so on."""
     return _customized(folder, KEPT_SAVES)
 
 
@@ -68,7 +68,7 @@ def _customized(folder, code):
 
 
 def kill_worker(process, choice=random):
-    """SIGKILL for one of the workers, whichever `choice` picks; returns whether there was one."""
+    """SIGKILL a worker that `choice` picks. Returns whether there was one."""
     workers = process.workers()
     if not workers:
         return False
@@ -80,7 +80,7 @@ def kill_worker(process, choice=random):
 
 
 def same(one, other):
-    """Whether two checkpoint files hold equal tensors and numbers throughout."""
+    """Whether two checkpoint files hold equal tensors and numbers."""
     return _same(torch.load(one), torch.load(other))
 
 
@@ -95,7 +95,7 @@ def _same(one, other):
 
 
 def most_repeated(lines, save_every):
-    """Check the epochs of a log; returns how many of them the worst restart ran again.
+    """Check the epochs of a log. Returns how many the worst restart ran again.
 
     Every restart must resume right after the newest saved epoch, and no epoch may be missing.
     """
@@ -104,7 +104,7 @@ def most_repeated(lines, save_every):
         if found := re.match(r"Epoch +(\d+) \| checkpoint", line):
             saved = max(saved, int(found[1]))
         for epoch in epochs([line]):
-            if epoch != last + 1:  # a restart: a save may have ended just before its line was lost
+            if epoch != last + 1:  # a restart; the line of its last save may be missing
                 assert epoch - 1 in (saved, saved + save_every), f"epoch {epoch} after {last}"
                 worst = max(worst, last - epoch + 1)
             last = epoch
@@ -112,5 +112,5 @@ def most_repeated(lines, save_every):
 
 
 def leftovers(folder):
-    """What lies in `folder` besides checkpoints and the tests' own temporary folder."""
+    """The files in `folder`, except checkpoints and the tests' own temporary folder."""
     return [path.name for path in Path(folder).iterdir() if path.name not in (".tmp",)]

@@ -1,8 +1,8 @@
-"""Scripts run as they should not be, and what they say.
+"""Run scripts the wrong way, and collect what they print.
 
-Most of a start is `import torch`. `python` below spares it: a helper has imported torch, and forks
-a process for each script. From there on all is as ever: the script's own `__main__`, its command
-line, its environment, its exit status and its exception hook.
+Starting a script takes long because of `import torch`. `python` below saves this time: a helper has
+imported torch, and forks a process per script. Everything else is as usual: the script's own
+`__main__`, command line, environment, exit status and exception hook.
 """
 
 import json
@@ -18,7 +18,7 @@ from tools import processes
 from tools.errors import UserError
 from tools.processes import MARK, environment
 
-# What torchrun tells a process that is alone; port 0 is any free one.
+# torchrun's variables for a single process; port 0 means any free port.
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 ALONE |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 FOUR = {**ALONE, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
@@ -47,7 +47,7 @@ exec(case["before"])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-# Torch says that there is an accelerator; no other part of the script is pretended.
+# Make torch report an accelerator; fake nothing else.
 FAKE = """
 torch.version.cuda, torch.version.hip = {cuda!r}, None
 torch.accelerator.is_available = lambda: {count} > 0
@@ -57,10 +57,10 @@ torch.accelerator.device_count = lambda: {count}
 
 
 def fake(kind="cuda", count=0, cuda=None):
-    """Code that gives a script `count` accelerators that are not there.
+    """Code that gives a script `count` fake accelerators.
 
-    Faked are four answers of torch: the number and kind of accelerators, whether there is any, and
-    the version of CUDA that it is built for.
+    It fakes four answers of torch: the number and kind of accelerators, whether there is one, and
+    the CUDA version that torch is built for.
     """
     return FAKE.format(kind=kind, count=count, cuda=cuda)
 
@@ -73,9 +73,9 @@ def _helper():
 
 
 def python(script, *args, cwd, env=(), before=""):
-    """`python SCRIPT ARGS`, to its end; a lesson may be called by its name.
+    """Run `python SCRIPT ARGS` to its end. A lesson's name may replace its file.
 
-    `before` is code that the process runs first.
+    The process runs the code in `before` first.
     """
     script = ROOT / LESSONS[script].file if isinstance(script, str) else script
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +106,7 @@ def alone(lesson):
 
 
 def check_said_once(process, lesson, says):
-    """Our line is said once over all ranks and restarts, and only torchrun shows tracebacks."""
+    """One rank prints our line, once over all restarts, and only torchrun shows tracebacks."""
     lines = process.err.splitlines()
     ours = [number for number, line in enumerate(lines) if line.startswith(f"{lesson}.py: ")]
     assert [lines[number] for number in ours] == [f"{lesson}.py: {says}"], process.err

@@ -1,4 +1,4 @@
-"""Nodes on one machine: an agent for each, in folders of their own, with only a port in common."""
+"""Nodes on one machine: an agent per node, each in its own folder. They share only a port."""
 
 from tests.processes import LESSONS, Process
 from tools.processes import free_port
@@ -7,8 +7,8 @@ from tools.processes import free_port
 def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
     """`multinode.py` on one node for each folder.
 
-    As documented, the nodes find each other and their ranks by c10d; `ranks` fixes the ranks by the
-    static rendezvous, for tests that must know who is rank 0.
+    As documented, the nodes get their ranks from the c10d rendezvous. `ranks` fixes the ranks by
+    the static rendezvous, for tests that must know which node has rank 0.
     """
     port = free_port()
     found = []

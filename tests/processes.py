@@ -1,4 +1,4 @@
-"""Start a lesson as its page says, bound every wait, and leave no process behind."""
+"""Start a lesson as its page says, limit every wait, and leave no process behind."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ SPINE = ("single_gpu", "multigpu", "multigpu_torchrun", "multinode")
 def command(lesson, *args, nproc=2, launcher=()):
     """The documented command of `lesson` with other arguments: `(environment, words)`.
 
-    `launcher`, if given, are the flags of torchrun in place of the documented ones.
+    `launcher`, if given, replaces the documented flags of torchrun.
     """
     variables, words = LESSONS[lesson].command
     start = next(i for i, word in enumerate(words) if word == "-m" or word.endswith(".py"))
@@ -39,13 +39,13 @@ STANDALONE = ("--standalone", "--max-restarts=3")
 
 
 class Process(processes.Process):
-    """A lesson at work."""
+    """A running lesson."""
 
     def __init__(self, lesson, *args, cwd, nproc=2, launcher=(), env=(), prelude=None):
         if lesson == "multinode" and not launcher:
             launcher = STANDALONE
         variables, words = command(lesson, *args, nproc=nproc, launcher=launcher)
-        temporary = Path(cwd) / ".tmp"  # torch and torchrun leave files in it when they are killed
+        temporary = Path(cwd) / ".tmp"  # killed, torch and torchrun leave files in it
         temporary.mkdir(exist_ok=True)
         env = dict(env)
         if "PYTHONPATH" in env and "PYTHONPATH" in variables:
@@ -77,7 +77,7 @@ def losses(lines):
 
 
 def check_gone(process):
-    """No process is left of all that a command has started, or none will be soon."""
+    """Check that all processes of a command have ended, or end soon."""
     end = time.monotonic() + LIMIT
     while (left := process.alive()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -85,7 +85,7 @@ def check_gone(process):
 
 
 def alive(pid):
-    """Whether there is such a process. One of which only its parent still knows has ended."""
+    """Whether the process is running. A zombie has ended."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -95,7 +95,7 @@ def alive(pid):
 def _is_worker(process):
     try:
         words, variables = process.cmdline(), process.environ()
-    except psutil.Error:  # ended meanwhile
+    except psutil.Error:  # it has just ended
         return False
     script = "-m" in words or any(".py" in word for word in words)
     return "spawn_main" in " ".join(words) or ("LOCAL_RANK" in variables and script)

@@ -1,4 +1,4 @@
-"""A small site built by the real sphinx with the project's own directives, from a copy of both."""
+"""A small site, built by the real sphinx with a copy of the project's directives."""
 
 import re
 import shutil
@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.processes import ROOT
 from tools import processes, series
 from tools.processes import environment
+from tools.series import stages
 
 CONF = """\
 import os, sys
@@ -34,7 +35,7 @@ Index
 
 
 class Site:
-    """Two lessons of the series with a page each, in a folder that also holds all it needs."""
+    """Two lessons with a page each, in a folder that holds all they need."""
 
     def __init__(self, root: Path, conf: str | None = CONF):
         self.root, self.docs = root, root / "docs"
@@ -84,30 +85,32 @@ class Site:
         return ran.status, ran.out
 
     def build(self, builder="dummy"):
-        """Exit status and output of `sphinx -W`; what it makes lies in docs/_build/<builder>."""
+        """Exit status and output of `sphinx -W`, which builds in docs/_build/<builder>."""
         return self.python("-m", "sphinx", "-W", "-b", builder, "docs", f"docs/_build/{builder}")
 
     def built(self, file):
         return self.read(f"docs/_build/{file}")
 
     def line_of(self, edit):
-        """An added line of an edit that its script has once, and no other edit."""
+        """A line that only this edit adds, and that its script has once."""
         text = (self.root / self.lesson.file).read_text(encoding="utf-8")
         lines = [line.text for line in edit.lines if line.sign == "+" and len(line.text) > 20]
         return next(line for line in lines if text.count(line) == 1)
 
 
 def page_of(lesson):
-    """The page of a lesson: each edit under its title, with a word of prose."""
+    """The page of a lesson: each edit under its title, with a word of prose; and its stages run."""
     sections = [(edit.title, diff_of(edit)) for edit in lesson.edits]
     text = f"{lesson.name}\n{'=' * 40}\n\n"
-    return text + "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
+    text += "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
+    names = [*(stage.name for stage in stages.of(lesson)[1:-1]), lesson.file]
+    return text + run_of(*(f"echo {name}" for name in names))
 
 
 def diff_of(edit, prose="   Because.\n", confirmed=None):
     return (
         f".. lesson-diff:: {edit.lesson.name}\n   :edit: {edit.name}\n"
-        f"   :confirmed: {confirmed or edit.fingerprint}\n\n{prose}\n"
+        f"   :confirmed: {confirmed or stages.after(edit).fingerprint}\n\n{prose}\n"
     )
 
 
@@ -119,7 +122,7 @@ def run_of(*lines, expect=".", **options):
 
 
 def fails(site, *messages):
-    """Build a site that is wrong; returns what sphinx said."""
+    """Build a broken site. Returns what sphinx printed."""
     status, output = site.build()
     assert status == 1, output
     for message in messages:

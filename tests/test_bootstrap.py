@@ -1,4 +1,4 @@
-"""`make` on all sorts of machines: a real venv and a real pip, but packages that are empty."""
+"""`make` on all sorts of machines: a real venv, a real pip, and empty packages."""
 
 import ast
 import os
@@ -89,7 +89,7 @@ class Machine:
         self.env |= {"PIP_REQUIRE_VIRTUALENV": "1"}  # spare the real Python, even if .venv is wrong
 
     def run(self, *words, status=0, **env):
-        """Run a command that must end with this status, and leave nothing running."""
+        """Run a command that must end with `status` and leave nothing running."""
         with Process(
             words, self.clone, self.env | env, stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # & has it ignored
@@ -104,7 +104,7 @@ class Machine:
         return ran.out
 
     def refusal(self, **env):
-        """The one line with which `make run` fails."""
+        """The one line that a failing `make run` prints."""
         line, of_make = self.run("make", "run", status=2, **env).err.splitlines()
         assert of_make.startswith("make: ***")
         return line
@@ -143,7 +143,7 @@ def test_ended_at_any_moment(machine, wheels):
     ]:
         trick = WHEN_OPENED % (moment, action)
         machine.run("make", "run", status=status, TRICK=trick)  # pip has ended too
-        if "tqdm" in moment:  # its last file, but others may be missing as well
+        if "tqdm" in moment:  # pip writes it last, but others may be missing too
             shutil.rmtree(*machine.venv.glob("lib/*/*/tqdm"))
     assert machine.make("run").endswith(RAN)
     out = machine.make("clean", "run", PIP_FIND_LINKS=f"{wheels} {wheels}/cpu")
@@ -158,7 +158,7 @@ def test_what_is_wrong_and_what_to_do(machine):
         assert "but this needs 3.11 to 3.14" in line and "PYTHON=python3.12 make run" in line
     assert "No python9 here" in machine.refusal(PYTHON="python9")
     assert "apt install python3." in machine.refusal(TRICK="sys.modules['ensurepip'] = None")
-    (machine.venv / "bin" / "python").unlink()  # as if half made by a Python that is gone
+    (machine.venv / "bin" / "python").unlink()  # as if half made by a Python since removed
     (machine.venv / "bin" / "python").symlink_to("/nowhere")
     nowhere = {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_FIND_LINKS": ""}
     line = machine.refusal(**nowhere)
@@ -186,5 +186,5 @@ def test_your_own_venv_is_used_and_kept(machine):
     before = files(machine.venv)
     machine.make("run", "clean")
     assert files(machine.venv) == before
-    (machine.venv / "pyvenv.cfg").unlink()  # its Python is now that of the system
+    (machine.venv / "pyvenv.cfg").unlink()  # now its Python is the system's
     assert "lost its Python: remove it" in machine.refusal()

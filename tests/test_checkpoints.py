@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be used, or cannot be written: one line says so, and nothing is lost."""
+"""A checkpoint that cannot be read or written: the script prints one line and loses nothing."""
 
 import os
 import resource
@@ -21,7 +21,7 @@ def checkpoint(epochs_run=1, features=20):
 
 
 def checkpoint_of_adamw():
-    """With a state for each parameter, as after a step."""
+    """With a state per parameter, as after a step."""
     model = torch.nn.Linear(20, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(20)).sum().backward()
@@ -49,7 +49,7 @@ BAD = {
     "of another model": (
         lambda file: torch.save(checkpoint(10, 19), file), FITS_NOT.format(SIZES)
     ),
-    # SGD takes it, and fails in its first step.
+    # SGD loads it, but would fail in its first step.
     "of another optimizer": (
         lambda file: torch.save(checkpoint_of_adamw(), file), FITS_NOT.format("'momentum'")
     ),
@@ -89,7 +89,7 @@ def test_a_script_that_starts_afresh_replaces_no_file_that_was_named(lesson, tmp
     torch.save(checkpoint(), tmp_path / "mine.pt")
     before = (tmp_path / "mine.pt").read_bytes()
     process = python(lesson, 1, 1, "--checkpoint_path", "mine.pt", cwd=tmp_path)
-    assert (process.returncode, process.stdout) == (2, "")  # before any process was started
+    assert (process.returncode, process.stdout) == (2, "")  # before any process started
     assert process.stderr == (
         f"{lesson}.py: mine.pt exists, and this script starts afresh: move it away, or pass "
         "another --checkpoint_path\n"
@@ -101,7 +101,7 @@ def test_a_script_that_starts_afresh_replaces_no_file_that_was_named(lesson, tmp
 @pytest.mark.quick
 @pytest.mark.parametrize("lesson", [*AFRESH, "multinode"])
 def test_link_of_its_own_name_is_written_through(lesson, tmp_path):
-    """Those that start afresh replace whatever it holds, the others resume from it."""
+    """Lessons that start afresh replace its file; the others resume from it."""
     folder, target = tmp_path / "work", tmp_path / "disk" / "target.pt"
     folder.mkdir()
     target.parent.mkdir()
@@ -120,7 +120,7 @@ def test_link_of_its_own_name_is_written_through(lesson, tmp_path):
 @pytest.mark.quick
 @pytest.mark.parametrize("lesson", RESUMING)
 def test_nothing_left_to_do(lesson, tmp_path):
-    """These resume from a file that is named: they do not refuse it."""
+    """These lessons resume from a named file and do not refuse it."""
     file = tmp_path / "mine.pt"
     torch.save(checkpoint(epochs_run=3), file)
     before = file.read_bytes(), file.stat().st_mtime_ns, file.stat().st_ino
@@ -136,7 +136,7 @@ def test_nothing_left_to_do(lesson, tmp_path):
 
 @pytest.mark.parametrize("lesson", SPINE[:3])  # multinode saves as its parent does
 def test_full_disk_costs_nothing_that_was_saved(lesson, tmp_path):
-    """To the process, every disk is full after so many bytes of a file."""
+    """A limit on file sizes plays the full disk."""
     file = tmp_path / f"{lesson}.pt"
     torch.save(checkpoint(), file)  # without momentum yet: smaller than what will be saved
     before, size = file.read_bytes(), file.stat().st_size + 200

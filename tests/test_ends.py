@@ -1,4 +1,4 @@
-"""However a run ends, no process is left, and the process that ended it is named."""
+"""However a run ends, it leaves no process and names the process that ended it."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tools.processes import environment, run
 
 
 def to_all(process, number):
-    os.killpg(process.process.pid, number)  # what a terminal does for Ctrl-C
+    os.killpg(process.process.pid, number)  # as a terminal does at Ctrl-C
 
 
 def to_parent(process, number):
@@ -29,14 +29,14 @@ def to_rank(process, number):
 
 
 def ignore_sigint():
-    """As a shell does for what it starts with `&`."""
+    """As a shell does for a command with `&`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 INTERRUPTED = "multigpu.py: interrupted"
 
 
-# Who gets which signal; the exit status; the only line on stderr, torch's warnings aside.
+# Receiver, signal, exit status, and the only line on stderr except torch's warnings.
 SIGNALS = {
     "Ctrl-C": (to_all, signal.SIGINT, 130, INTERRUPTED),
     "SIGINT": (to_parent, signal.SIGINT, 130, INTERRUPTED),
@@ -61,7 +61,7 @@ def test_a_signal_ends_every_process(name, tmp_path):
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
 
 
-# A rank whose connections are closed long before it has ended: the other one fails meanwhile.
+# A rank that closes its connections long before it ends, so that the other fails meanwhile.
 SLOW_TO_END = """
             import gc
             from multiprocessing import util
@@ -144,7 +144,7 @@ assert not gc.isenabled()  # it stays off
 
 
 def test_no_thread_of_the_group_outlives_it(tmp_path):
-    """Such a thread may hold tensors while the interpreter ends: now and then that is a SIGABRT."""
+    """Such a thread may hold tensors while the interpreter exits, which sometimes is a SIGABRT."""
     process = run(
         [sys.executable, "-c", THREADS, ROOT / "multigpu_torchrun.py", "1", "1"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""With a GPU, and nothing else changed: one process over NCCL."""
+"""On a GPU, the unchanged lessons run one process over NCCL."""
 
 import pytest
 import torch

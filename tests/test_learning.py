@@ -1,4 +1,4 @@
-"""The data are the same everywhere, and every lesson learns them down to their noise."""
+"""The data are the same everywhere, and every lesson's loss reaches their noise."""
 
 import hashlib
 import itertools
@@ -20,7 +20,7 @@ def test_data_are_the_same_on_every_machine():
 
 
 def noise_floor():
-    """The least mean squared error that any linear model reaches on the data."""
+    """The least mean squared error of any linear model on the data."""
     data = utils.MyTrainDataset()
     features = torch.cat([data.features, torch.ones(len(data), 1)], dim=1)
     fit = torch.linalg.lstsq(features, data.targets).solution
@@ -34,7 +34,7 @@ def test_loss_is_global_and_falls_to_the_noise_floor(lesson, trained):
     assert epochs(process.lines) == list(range(1, 51))
     values, samples = zip(*losses(process.lines), strict=True)
     assert set(samples) == {2048}
-    # Until it reaches the floor it falls at every epoch; there it stays.
+    # The loss falls at every epoch until it reaches the floor, and stays there.
     assert all(late < early for early, late in itertools.pairwise(values[:10]))
     assert values[0] > 20 * noise_floor()
     assert values[-1] == pytest.approx(noise_floor(), rel=0.02)

@@ -1,4 +1,4 @@
-"""What a run says when nothing is wrong: which device and why, every epoch once, on whole lines."""
+"""What a successful run prints: the device and why, and every epoch once, on whole lines."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.processes import LESSONS, SPINE, epochs
 
 on_cpu = pytest.mark.skipif(utils.num_gpus() > 0, reason="says what it says without a GPU")
 
-# The wheel that pip takes by default is built for CUDA, also on a machine without a GPU.
+# pip's default wheel is built for CUDA, even on a machine without a GPU.
 NO_GPU = r"(No GPU|This torch is built for CUDA/ROCm \S+ but finds no GPU \(check the driver\))"
 STARTING = r"Starting 2 processes \(the variable NPROC sets how many\)"
 EPOCH = r"Epoch [ \d]\d \| loss \d+\.\d{5} over \d+ samples \| [\d,]+ samples/s"
@@ -48,7 +48,7 @@ def test_the_documented_run_says_the_device_then_each_epoch_and_each_save(lesson
 
 @pytest.mark.quick
 def test_a_line_is_one_write(monkeypatch):
-    """Else the lines of two processes mix, where nothing between them and the pipe collects."""
+    """Otherwise the lines of two processes mix in the pipe."""
     written = []
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
     utils.report(0, torch.tensor([1.0, 2.0]), time.perf_counter())
@@ -66,7 +66,7 @@ REASONS = {
 @pytest.mark.quick
 @pytest.mark.parametrize("why", REASONS)
 def test_one_process_says_why_the_cpu(why, tmp_path):
-    """Pretended are torch's answers about the machine, see `fake`: none of these is at hand."""
+    """`fake` sets torch's answers about the machine, because none of these is at hand."""
     env = ALONE | ({"CUDA_VISIBLE_DEVICES": ""} if "VISIBLE" in why else {})
     process = python(
         "multigpu_torchrun", 1, 1, cwd=tmp_path, env=env, before=fake(**REASONS[why])
@@ -74,7 +74,7 @@ def test_one_process_says_why_the_cpu(why, tmp_path):
     assert (process.returncode, process.stderr) == (0, "")
     first, *others = process.stdout.splitlines()
     assert first == f"{why}: training on the CPU"
-    assert len(others) == 2 and epochs(others) == [1]  # and on the CPU it trains
+    assert len(others) == 2 and epochs(others) == [1]  # it trains on the CPU
 
 
 @pytest.mark.quick

@@ -1,4 +1,4 @@
-"""What people will get wrong: one line that says what and what to do about it, and nothing lost."""
+"""A user's mistakes: the script prints one line with the mistake and its fix, and loses nothing."""
 
 import os
 import re
@@ -60,14 +60,14 @@ MISTAKES = {
         "multinode", "1 1 --checkpoint_path .",
         "--checkpoint_path .* is a folder, but must name a file", ALONE,
     ),
-    # Not even root, for whom permissions do not count, can make a file there.
+    # Even root, which ignores permissions, cannot make a file there.
     "read-only folder": path("/proc/a.pt", r"cannot write to /proc \(.+\): pass another .*"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_gets_one_line(name, tmp_path):
-    """Where the name says GPUs, torch's answers about them are pretended: see `fake`."""
+    """If the name says GPUs, `fake` sets torch's answers about them."""
     case = MISTAKES[name]
     process = python(
         case.lesson, *case.args.split(), cwd=tmp_path, env=case.env, before=case.before

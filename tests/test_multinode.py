@@ -21,7 +21,7 @@ def log(found):
 
 
 def wait_for(text, found):
-    """Until either node prints it."""
+    """Wait until either node prints it."""
     end = time.monotonic() + LIMIT
     while not any(text in line for node in found for line in node.lines):
         running = all(node.process.poll() is None for node in found)
@@ -43,7 +43,7 @@ def test_every_node_saves_and_survives_a_lost_worker(trained, tmp_path):
         assert same(trained("multinode").saves[2], folder / NAME)
     with_losses, without = log(found)
     assert 0 < most_repeated(with_losses, 10) <= 10
-    assert epochs(without) == []  # the losses are global: one process prints them
+    assert epochs(without) == []  # one process prints the global losses
     assert sum("saved" in line for line in without) >= 3
 
 

@@ -1,4 +1,4 @@
-"""torchrun killed by SIGKILL: its workers end too, and a job started again finds nobody there."""
+"""If torchrun gets SIGKILL, its workers end too, and a restarted job finds none of them."""
 
 import os
 import signal

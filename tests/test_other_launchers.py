@@ -1,4 +1,4 @@
-"""Where no torchrun has started us, the launcher ends all when one has failed: one must tell."""
+"""Other launchers end all ranks when one fails, so the first to fail must name the cause."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tools.processes import Process, environment, free_port
 
 
 def start(script, *folders):
-    """A process per folder with torchrun's variables, and nothing else of it."""
+    """A process per folder, with torchrun's variables but without torchrun."""
     env = {"LOCAL_RANK": "0", "WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "localhost"}
     env |= {"MASTER_PORT": str(free_port()), "CUDA_VISIBLE_DEVICES": ""}
     words = [sys.executable, script, "2", "1"]
@@ -43,7 +43,7 @@ def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_crash_shows_its_traceback(rank, tmp_path):
-    """The other rank names no cause: it points to the one that failed."""
+    """The other rank names no cause, but points to the rank that failed."""
     line = crash(tmp_path, rank)
     running = start(tmp_path / "crashing.py", tmp_path, tmp_path)
     statuses = nodes.finish(running)

@@ -1,10 +1,11 @@
-"""The pages' machinery: each mistake made on purpose in a small site that sphinx builds with -W."""
+"""The pages' machinery: make each mistake in a small site that sphinx builds with -W."""
 
 import re
 
 import pytest
 
 from tests.sites import Site, diff_of, fails, run_of, warnings
+from tools.series import stages
 
 pytest.importorskip("sphinx", reason="no sphinx: make docs installs it")
 
@@ -15,14 +16,16 @@ def site(tmp_path):
 
 
 def test_every_mistake_about_an_edit_is_told(site):
-    nowhere, twice, elsewhere, bare, retitled, *_, unconfirmed = site.lesson.edits
+    nowhere, twice, elsewhere, bare, retitled, not_run, unconfirmed = site.lesson.edits
     for edit in (nowhere, elsewhere):
         site.edit(site.page, diff_of(edit), "")
     for name, edit in (("again", twice), ("other", elsewhere)):
         site.write(f"docs/pages/{name}.rst", f"{edit.title}\n{'=' * 60}\n\n{diff_of(edit)}")
     site.edit(site.page, diff_of(bare), diff_of(bare, prose=""))
     site.edit(site.page, retitled.title, "What we do here")
-    site.edit(site.page, f"   :confirmed: {unconfirmed.fingerprint}\n", "")
+    site.edit(site.page, f"   :confirmed: {stages.after(unconfirmed).fingerprint}\n", "")
+    stage = stages.after(not_run).name
+    site.edit(site.page, f"   echo {stage}\n", "")
     site.add(site.page, "\n.. lesson-diff:: multigpu\n   :edit: nope\n\n   So.\n")
     site.add(site.page, "\n.. lesson-script:: multigqu\n")
     messages = [
@@ -32,6 +35,7 @@ def test_every_mistake_about_an_edit_is_told(site):
         f"multigpu {bare.name} has no prose: explain it below",
         f"multigpu {retitled.name} stands under 'What we do here', but its title is ",
         f"the prose of multigpu {unconfirmed.name} was confirmed for nothing",
+        f"pages/2_multigpu shows {stage}, and runs it nowhere",
         "no edit of multigpu is called 'nope'; there are: start-the-processes,",
         "no lesson is called 'multigqu'; there are: single_gpu, multigpu",
     ]
@@ -43,18 +47,19 @@ def test_prose_confirmed_for_other_lines_and_confirming_it(site):
     line = site.line_of(edit)
     site.edit("multigpu.py", line, f"{line}  # changed")
     what = f"multigpu {edit.name}"
-    message = f"the prose of {what} was confirmed for {edit.fingerprint}, but its lines are "
+    confirmed = stages.after(edit).fingerprint
+    message = f"the prose of {what} was confirmed for {confirmed}, but its lines are "
     output = fails(site, message, f"python -m tools.pages confirm {what}")
     assert len(warnings(output)) == 1
     now = re.search("its lines are ([0-9a-f]{12}) now", output)[1]
 
     before = site.read(site.page)
     assert site.python("-m", "tools.pages", "confirm") == (0, f"{what}: {now}\n")
-    assert site.read(site.page) == before.replace(edit.fingerprint, now)  # and nothing else
+    assert site.read(site.page) == before.replace(confirmed, now)  # and nothing else
     assert site.build()[0] == 0
     site.edit(site.page, f"   :confirmed: {now}\n", "")
     assert site.python("-m", "tools.pages", "confirm", *what.split())[0] == 0
-    assert site.read(site.page) == before.replace(edit.fingerprint, now)
+    assert site.read(site.page) == before.replace(confirmed, now)
     status, output = site.python("-m", "tools.pages", "confirm", "multigpu", "nope")
     assert status == 2 and "no edit of multigpu is called 'nope'" in output
 

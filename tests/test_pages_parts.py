@@ -1,4 +1,4 @@
-"""The parts of the pages' machinery by themselves: changed words, and commands that are run."""
+"""Parts of the pages' machinery, each alone: changed words, and running commands."""
 
 import json
 import os
@@ -62,6 +62,9 @@ def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import
     of_series = names(shell.dependencies(["python -m tools.series tree"]))
     assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",
                          "multinode.py", "utils.py"}  # fmt: skip
+    assert not any(name.startswith("docs/") for name in of_series)
+    of_chain = names(shell.dependencies(["python -m tools.series run classifier_ddp@1"]))
+    assert of_chain >= {f"docs/port/{name}" for name in ("lessons.toml", "classifier.py")}
 
 
 def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path, monkeypatch):
@@ -207,7 +210,7 @@ def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypa
     assert times()[1] == 2
     assert times()[1] == 2
     assert times([line, "true"])[1] == 3  # another command
-    for _ in range(2):  # what failed, or does not please, is tried again
+    for _ in range(2):  # a failure, or output that does not match, runs again
         before = len(seen.read_text().split())
         assert times([line, "false"])[1] == before + 1
         assert times([line, "echo"], keep=lambda ran: False)[1] == before + 2
@@ -218,7 +221,7 @@ def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypa
 
 
 def test_a_recipe_that_no_test_names_is_no_recipe_of_the_page(tmp_path):
-    """In a comment a name proves nothing: docs/_ext/recipe.py."""
+    """A name in a comment does not count: docs/_ext/recipe.py."""
     from docs._ext import recipe
 
     test = tmp_path / "test_it.py"

@@ -6,7 +6,7 @@ import torch
 pytestmark = pytest.mark.quick
 
 ONE_DEVICE = ("single_gpu", 10, 10, "--batch_size", 64)
-# All have a global batch of 64; the documented trainings are compared after their first save.
+# All have a global batch of 64. Compare the documented trainings after their first save.
 OTHERS = {
     "multigpu, 1 process": (("multigpu", 10, 10, "--batch_size", 64), 1),
     "multigpu, 2 processes": (("multigpu",), 2),

@@ -1,4 +1,4 @@
-"""A free port, for the ranks of `multigpu.py` and for the tools: no other program gets it first."""
+"""A free port, for `multigpu.py`'s ranks and for the tools: no other program takes it first."""
 
 import socket
 from contextlib import closing
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture(params=[utils, processes], ids=["utils", "tools"])
 def port(request, monkeypatch):
-    monkeypatch.setattr(utils, "_reserved", None, raising=False)  # given back afterwards
+    monkeypatch.setattr(utils, "_reserved", None, raising=False)  # pytest restores it
     return request.param.free_port()
 
 

@@ -1,4 +1,4 @@
-"""What starts and ends every command of the tools and the tests."""
+"""tools/processes.py, which starts and ends every command of the tools and the tests."""
 
 import subprocess
 import sys
@@ -15,8 +15,8 @@ from tools.processes import Process, environment
 
 pytestmark = pytest.mark.quick
 
-# A Python that starts a command by this module, as `tools.series run` within a page does, and
-# another one, of whose end it takes no notice.
+# A Python that starts a command with this module, as `tools.series run` in a page does. It also
+# starts one that it never waits for.
 INNER = """
 import subprocess, sys, time
 from tools.processes import Process
@@ -27,7 +27,7 @@ time.sleep(3000)
 
 
 def session(command):
-    """A shell line that starts a command in a session of its own, with no hold on our output."""
+    """A shell line that starts a command in its own session, without our output."""
     python = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
     return f"{sys.executable} -c '{python}' {command} >/dev/null 2>&1 &"
 
@@ -60,7 +60,7 @@ def test_who_ends_a_command_ends_what_that_has_started_by_this_module():
 
 def test_who_kills_waits_for_the_end():
     class Slow(psutil.Process):
-        """Takes a while to die, and bears no mark meanwhile."""
+        """Takes a while to die, and has no mark meanwhile."""
 
         def kill(self):
             threading.Timer(0.5, super().kill).start()
@@ -79,11 +79,11 @@ def test_every_wait_has_a_limit_and_says_what_was_printed():
             process.wait_for("x", limit=0.5)
     with pytest.raises(UserError, match=r"still running after 1 s: sleep 3000"):
         processes.run(["sleep", "3000"], limit=1)
-    # Its output is still held when it has ended.
+    # When it has ended, another process still has its output open.
     with pytest.raises(UserError, match=r"still running after 1 s: sh -c 'sleep 3000 &'"):
         processes.run(["sh", "-c", "sleep 3000 &"], limit=1)
     with Process(["echo", "over"]) as process, pytest.raises(UserError, match="no line matched"):
-        process.wait_for("x")  # at once: no line will come any more
+        process.wait_for("x")  # at once, because no line can follow
 
 
 def test_a_command_starts_clean_unless_told(monkeypatch):
@@ -97,4 +97,4 @@ def test_a_command_starts_clean_unless_told(monkeypatch):
 def test_without_psutil_a_tool_says_where_it_is():
     ran = processes.run([sys.executable, "-S", "-m", "workshop", "list"], cwd=ROOT)
     assert ran.status == 2 and len(ran.lines) == 1
-    assert " has no psutil: source .venv/bin/activate, then again" in ran.out
+    assert " has no psutil: source .venv/bin/activate, try again" in ran.out

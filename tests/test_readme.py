@@ -1,4 +1,4 @@
-"""The commands of README and CONTRIBUTING: each is run as printed, or has its reason below."""
+"""Run each command of README and CONTRIBUTING as printed, or say below why not."""
 
 import re
 
@@ -9,10 +9,10 @@ from tools.pages import shell
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BOTH = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-LIMIT = 300  # seconds; a bound on hangs, not a measure of speed
+LIMIT = 300  # seconds; it catches hangs and says nothing about speed
 TRAINED = r"Epoch 50 \| loss 0\.02\d+ over 2048 samples"
 
-RUN = {  # the exit status, and what the output must have
+RUN = {  # the exit status, and what the output must contain
     "make help": (0, "make docs"),
     "diff multigpu.py multigpu_torchrun.py": (1, "(?m)^< .*LOCAL_RANK"),
     "python -m tools.series diff multigpu_torchrun": (0, "resume: Resuming from a checkpoint"),
@@ -20,12 +20,12 @@ RUN = {  # the exit status, and what the output must have
     "python -m tools.series diff multigpu@2 multigpu@3": (0, r"(?m)^\+.*DistributedSampler"),
     "python -m tools.series run multigpu@3 5 1": (0, r"Epoch  5 \| loss .* over 1024 samples"),
     "python -m tools.series observe multigpu@3": (0, "multigpu@2 does not"),
-    "python -m tools.series run mingpt@4 --total_steps 9": (
-        0, r"(?s)\A(?!.*val loss).*Step +9 \| train loss",  # the trainer itself validates
+    "python -m tools.series run mingpt@3 --total_steps 9": (
+        0, r"(?s)\A(?!.*val loss).*Step +9 \| train loss",  # the whole lesson also validates
     ),
     "python -m tools.series lint": (0, ""),
     "python -m tools.series tree": (0, "multinode"),
-    "python -m workshop --help": (0, "where everybody is"),
+    "python -m workshop --help": (0, "how far each learner is"),
     "python -m workshop start": (0, "multigpu/start-the-processes"),
     "python -m workshop start multigpu": (0, "7 Ending the process group"),
     "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),
@@ -61,7 +61,7 @@ COMMAND = re.compile(r"(?:[A-Z_]{3,}=|(?:python3?|torchrun|make|diff|kill|uv|pip
 
 
 def commands(text):
-    """The commands of a text in Markdown; "..." stands for `python -m tools.series`."""
+    """The commands in a Markdown text; "..." is short for `python -m tools.series`."""
     found = []
     parts = re.split(r"(?ms)^```(\w*)\n(.*?)^```$", text)
     for prose, language, block in zip(
@@ -92,9 +92,9 @@ def test_a_command_does_what_it_is_for(command, monkeypatch):
 
 
 def test_the_output_shown_is_that_of_a_run():
-    """Line by line, up to the speed; another CPU may round the losses otherwise."""
+    """Line by line, up to the speed. Another CPU may round the losses differently."""
     block = re.search(r"(?ms)^```\n\$ (python multigpu\.py 50 10)\n(.*?)^```$", README)
-    runs = ROOT / "docs" / "_build" / "runs"  # a page shows the same command: one run for both
+    runs = ROOT / "docs" / "_build" / "runs"  # a page shows the same command, so share its run
     (ran,) = shell.run([block[1]], timeout=LIMIT, cache=runs)
     assert ran.status == 0, ran.output
     if "No GPU" not in ran.output:

@@ -1,4 +1,4 @@
-"""What surrounds the project: its files parse, and what they name exists."""
+"""The project's settings files parse, and what they name exists."""
 
 import json
 import re
@@ -17,7 +17,7 @@ FILES = [ROOT / ".ci" / "run", ROOT / ".devcontainer" / "devcontainer.json",
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_file_parses_and_what_it_names_exists(file):
-    """The commands of README and CONTRIBUTING are the matter of tests/test_readme.py."""
+    """tests/test_readme.py runs the commands of README and CONTRIBUTING."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
         json.loads(text)

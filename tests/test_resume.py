@@ -1,4 +1,4 @@
-"""`kill -9` of any worker, at any moment: the end is bit for bit that of an undisturbed run."""
+"""After `kill -9` of any worker, the run ends bit for bit like an undisturbed one."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def test_killed_workers_change_nothing(trained, tmp_path):
     env = held_saves(tmp_path / "held")
     with Process(LESSON, 50, 10, cwd=tmp_path, env=env) as it:
         seen = it.wait_for(r"Epoch 20 \| loss")
-        os.kill(it.workers()[1], signal.SIGKILL)  # amid an epoch, a rank that does not save
+        os.kill(it.workers()[1], signal.SIGKILL)  # during an epoch, a rank that does not save
         seen = it.wait_for("Resuming after epoch 10", seen)
         seen = it.wait_for(r"Epoch 30 \| loss", seen)
         os.kill(it.workers()[0], signal.SIGKILL)  # while it saves

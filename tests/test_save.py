@@ -1,4 +1,4 @@
-"""A save is whole or has not happened, and is on the disk when it says so."""
+"""A save is atomic, and is on the disk when it returns."""
 
 import os
 
@@ -11,14 +11,14 @@ pytestmark = pytest.mark.quick
 
 
 def test_order_of_writing(tmp_path, monkeypatch):
-    """test_resume.py kills a process amid this."""
+    """test_resume.py kills a process during this."""
     path, calls, names = tmp_path / "model.pt", [], set()
     fsync, replace = os.fsync, os.replace
 
     def fsynced(descriptor):
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         calls.append("folder" if name == str(tmp_path) else "file")
-        # What is not in the file by now, the disk will not hold when the name changes.
+        # The file must be complete before the rename, or the disk may lose a part of it.
         assert name == str(tmp_path) or torch.load(name)["epochs_run"] == 2
         fsync(descriptor)
 
@@ -36,5 +36,5 @@ def test_order_of_writing(tmp_path, monkeypatch):
     assert calls == ["file", "rename", "folder"] * 2
     assert torch.load(path)["epochs_run"] == 2
     assert os.listdir(tmp_path) == ["model.pt"]
-    # Two hosts may share the folder, and half a file of a process that was killed is in no way.
+    # Two hosts may share the folder, and a killed process may leave half a file.
     assert len(names) == 2

@@ -1,4 +1,4 @@
-"""After each edit there is a script that runs, and shows what the script before it did not."""
+"""After each edit the script runs, and prints what the script before it did not."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_every_stage_of_the_gpt_resumes_from_its_own_checkpoint(stage):
     ],
 )  # fmt: skip
 def test_as_well_with_other_arguments(processes, name, args):
-    """Edits that change the arithmetic, with as many processes as are not documented."""
+    """Edits that change the arithmetic, with an undocumented number of processes."""
     stage = stages.find(LESSONS, name)
     args = tuple(args.format(root=LESSONS.root).split())
     assert observe.Observed(stage, args, processes).problem is None

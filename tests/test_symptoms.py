@@ -1,6 +1,6 @@
-"""Every script of docs/symptoms, mended, shows its remedy, and the page's symptom no more.
+"""Every script of docs/symptoms, once fixed, shows its remedy and no longer the page's symptom.
 
-`make docs` has seen the symptom: the page's `:expect:` says what it is.
+`make docs` checks that the broken script shows it: the page's `:expect:` says what it is.
 """
 
 import re
@@ -16,7 +16,7 @@ FOLDER = ROOT / "docs" / "symptoms"
 PAGE = (ROOT / "docs" / "pages" / "symptoms.rst").read_text(encoding="utf-8")
 RUN = re.compile(r":expect: (.*)\n(?:   :.*\n)*\n.*python docs/symptoms/(\w+)\.py$", re.MULTILINE)
 SAYS = {name: expected for expected, name in reversed(RUN.findall(PAGE))}
-MENDED = {
+FIXED = {
     "address_in_use": "second job started$",
     "around_ddp": r"step 2: weight (\S+)\n(?:.*\n)*.*step 2: weight \1$",
     "different_collectives": r"^\[rank1\]: next epoch$",
@@ -33,14 +33,14 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
+@pytest.mark.parametrize("name", FIXED)
 def test_a_remedy(name):
-    (ran,) = shell.run([f"python docs/symptoms/{name}.py mended"], LIMIT)
+    (ran,) = shell.run([f"python docs/symptoms/{name}.py fixed"], LIMIT)
     assert ran.status == 0, ran.output
-    assert re.search(MENDED[name], ran.output, re.MULTILINE), ran.output
+    assert re.search(FIXED[name], ran.output, re.MULTILINE), ran.output
     assert not re.search(SAYS[name], ran.output, re.MULTILINE), ran.output
 
 
 def test_every_script_is_tested_and_shown():
-    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"two"}  # two.py: what they share
-    assert scripts == set(MENDED) == set(SAYS)
+    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"two"}  # all import two.py
+    assert scripts == set(FIXED) == set(SAYS)

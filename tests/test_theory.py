@@ -1,6 +1,6 @@
-"""The scripts of the theory page check themselves, and `make docs` runs them: here, sabotaged.
+"""The theory page's scripts check themselves. These tests break them, and the checks must fail.
 
-A proof that holds whatever the script does would prove nothing.
+`make docs` runs the correct scripts.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""Make .venv and install into it what is missing. `make` calls this; it needs only Python.
+"""Make .venv and install what it lacks. `make` calls this; it needs only Python.
 
     python3 tools/bootstrap.py [test] [docs] [dev]      # extras of pyproject.toml
 
-If the Python that makes .venv has a torch that is new enough, .venv shares that Python's packages.
-A .venv that you made yourself is used as it is and gets what it lacks.
+If the Python that makes .venv has a new enough torch, .venv shares that Python's packages. If you
+made .venv yourself, this keeps it and installs only what it lacks.
 """
 
 import sys
 
-if not (3, 11) <= sys.version_info < (3, 15):  # Python 3.6 can parse this file, to say so
+if not (3, 11) <= sys.version_info < (3, 15):  # Python 3.6 can parse this file and say so
     sys.exit(
         f"{sys.executable} is Python {sys.version.split()[0]}, but this needs 3.11 to 3.14:"
         " install one and name it, as in  PYTHON=python3.12 make run"
@@ -31,8 +31,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 VENV = (ROOT / ".venv").resolve()
 PYTHON = VENV / "bin" / "python"
 PACKAGES = VENV / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
-MADE = VENV / "made-by-make"  # empty until .venv is complete, then says where it is
-PINS = VENV / "pins.txt"  # for pip; still there if pip was killed
+MADE = VENV / "made-by-make"  # empty until .venv is complete, then holds its path
+PINS = VENV / "pins.txt"  # for pip; left over if pip was killed
 BROKEN = f"{VENV} was moved or lost its Python: remove it (rm -rf .venv) and start again"
 
 
@@ -62,11 +62,11 @@ def make_venv():
 
 
 def fill_venv(extras):
-    """Install what is missing. Runs in .venv's Python, which knows what is there."""
+    """Install what is missing. Runs in .venv's Python, which can see its packages."""
     if Path(sys.prefix).resolve() != VENV:
         sys.exit(BROKEN)
     for info in PACKAGES.glob("*.dist-info") if PINS.exists() else []:
-        if not (info / "INSTALLER").exists():  # written last, so this package is incomplete
+        if not (info / "INSTALLER").exists():  # pip writes it last, so this package is incomplete
             shutil.rmtree(info)
     wanted = sum((PROJECT["optional-dependencies"][e] for e in extras), PROJECT["dependencies"])
     missing = {r.split(">=")[0]: r for r in wanted if not has(r)}
@@ -97,8 +97,8 @@ def has(requirement):
 
 
 def run(*module):
-    """Run a module in .venv's Python. If it fails, show the last line of what it said."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run ends its child then
+    """Run a module in .venv's Python. If it fails, show the last line of its output."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so subprocess.run kills its child
     ran = subprocess.run([PYTHON, "-m", *module], capture_output=True, text=True)
     advice = {
         "ensurepip": f"On Debian and Ubuntu: apt install python3.{sys.version_info[1]}-venv",

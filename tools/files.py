@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files atomically."""
 
 import os
 import shutil
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_whole(target: Path, content: bytes):
-    """Write or replace a file: who reads `target` meanwhile finds the old or the new content.
+    """Write or replace a file. A concurrent reader of `target` finds the old or the new content.
 
-    Raises OSError if the file system refuses; then `target` is as it was.
+    Raises OSError if the file system refuses; then `target` is unchanged.
     """
     fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:

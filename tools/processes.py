@@ -1,12 +1,12 @@
-"""Commands that start clean, are read line by line, and end with all that they have started.
+"""Start commands in a clean environment, read their lines, and end everything they started.
 
     with Process(["torchrun", ...], cwd=folder) as process:
         process.wait_for(r"Epoch +3")      # a line of its output
         status = process.wait()            # every wait has a limit
 
-A process group holds less than a command starts: torchrun gives each worker a session of its own.
-But whatever it starts inherits its environment, so a mark in there finds all. Marks are nested like
-paths: who ends a command also ends the commands that it has started with this module.
+A process group does not hold everything: torchrun gives each worker its own session. But every
+child inherits the environment, so this module puts a mark there and finds all children by it. Marks
+nest like paths: ending a command also ends the commands that it started with this module.
 """
 
 import atexit
@@ -29,14 +29,14 @@ from tools.errors import UserError
 try:
     import psutil
 except ImportError:
-    print(f"{sys.executable} has no psutil: source .venv/bin/activate, then again", file=sys.stderr)
+    print(f"{sys.executable} has no psutil: source .venv/bin/activate, try again", file=sys.stderr)
     sys.exit(2)
 
-LIMIT = 600  # seconds; a bound on hangs, not a measure of speed, also on a busy machine
+LIMIT = 600  # seconds; it catches hangs, even on a busy machine, and says nothing about speed
 FOREVER = threading.TIMEOUT_MAX
 MARK = "STARTED_BY"
 OURS = f"{os.environ.get(MARK, '')}/{uuid.uuid4().hex[:12]}"  # above the marks of all we start
-# What a launcher sets for the scripts, or whoever starts them by hand.
+# What a launcher, or a user by hand, sets for the scripts.
 LAUNCHERS = re.compile(
     r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|SLURM|OMPI)_.*"
     r"|NPROC|OMP_NUM_THREADS"
@@ -44,17 +44,17 @@ LAUNCHERS = re.compile(
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours without what launchers set, with our Python first on PATH, and with `variables`."""
+    """Our environment without launchers' variables, our Python first on PATH, plus `variables`."""
     inherited = {name: text for name, text in os.environ.items() if not LAUNCHERS.fullmatch(name)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return inherited | {"PATH": path} | variables
 
 
 class Process:
-    """A command in a session of its own. `lines` and `err` grow while it runs.
+    """A command in its own session. `lines` and `err` grow while it runs.
 
-    `env` is all of its environment. `say` is called with each line. stderr is part of the output,
-    unless `options`, those of Popen, have `stderr=PIPE`.
+    `env` is its whole environment. `say` gets each line. stderr is part of the output, unless
+    `options`, which go to Popen, have `stderr=PIPE`.
     """
 
     def __init__(self, words, cwd=None, env=None, say=lambda line: None, **options):
@@ -99,19 +99,19 @@ class Process:
 
     @property
     def tail(self) -> str:
-        """The command and the last of what it has printed, for messages."""
+        """The command and the last lines of its output, for messages."""
         errors = self.err.splitlines()[-40:]
         errors = ["stderr:", *errors] if errors else []
         return "\n".join([self.title, *self.lines[-40:], *errors])
 
     @property
     def is_silent(self) -> bool:
-        """Whether no process holds its output any more."""
+        """Whether every process has closed its output."""
         return not any(reader.is_alive() for reader in self._readers)
 
     def wait(self, limit: float = LIMIT) -> int:
-        """The exit status, once its output has ended too. After `limit` seconds ends all, and
-        raises UserError."""
+        """Wait until its output has ended too; returns the exit status. After `limit` seconds, kill
+        everything and raise UserError."""
         end = time.monotonic() + limit
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(limit)
@@ -123,9 +123,9 @@ class Process:
         raise UserError(f"still running after {limit:.0f} s: {self.tail}")
 
     def wait_for(self, pattern: str, since: int = 0, limit: float = LIMIT) -> int:
-        """Wait until a line from number `since` on matches. Returns the number of the next line.
+        """Wait until a line, from number `since` on, matches. Returns the next line's number.
 
-        Raises UserError if the output ends before, or after `limit` seconds.
+        Raises UserError if the output ends first, or after `limit` seconds.
         """
         end, ended = time.monotonic() + limit, False
         with self._changed:
@@ -139,18 +139,18 @@ class Process:
         raise UserError(f"no line matched {pattern!r}: {self.tail}")
 
     def tree(self) -> list[psutil.Process]:
-        """It and what descends from it, in the order of their start."""
+        """The command's process and its descendants, in the order of their start."""
         with contextlib.suppress(psutil.NoSuchProcess):
             found = [self._root, *self._root.children(recursive=True)]
             return sorted(found, key=lambda process: (process.create_time(), process.pid))
         return []
 
     def alive(self) -> list[psutil.Process]:
-        """All that it has started and that has not ended, whatever session it has moved to."""
+        """All running processes that it has started, in any session."""
         return [process for process in {*self.tree(), *marked(self.mark)} if _works(process)]
 
     def kill(self) -> list[psutil.Process]:
-        """SIGKILL for all of that. Returns those for whom there was a need."""
+        """SIGKILL all of these. Returns those that were still alive."""
         found = kill(self.alive)
         self.process.wait(LIMIT)
         for reader in self._readers:
@@ -167,7 +167,7 @@ def run(words, limit: float = LIMIT, **options) -> Process:
 
 
 def stop(processes: list[Process], grace: float = 40):
-    """SIGTERM, which torchrun passes on to its workers, giving them 30 s; SIGKILL for the rest."""
+    """SIGTERM, then SIGKILL for the rest. torchrun passes SIGTERM on and gives its workers 30 s."""
     for process in processes:
         process.process.terminate()
     end = time.monotonic() + grace
@@ -178,14 +178,14 @@ def stop(processes: list[Process], grace: float = 40):
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """All processes with a mark, or one below it."""
+    """All processes with this mark, or with one below it."""
     return [process for process in psutil.process_iter() if _has(process, mark)]
 
 
 def _has(process, mark):
     try:
         return f"{process.environ().get(MARK)}/".startswith(f"{mark}/")
-    except psutil.Error:  # ended meanwhile, or not ours to look at
+    except psutil.Error:  # it has ended, or belongs to another user
         return False
 
 
@@ -197,13 +197,12 @@ def _works(process):
 
 
 def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
-    """SIGKILL for all that `find` finds, until it finds nothing more and they are gone. Returns
-    them."""
+    """SIGKILL all that `find` finds, until it finds no more and they are gone. Returns them."""
     quiet, killed, end = 0, set(), time.monotonic() + 60
-    while quiet < 2 and time.monotonic() < end:  # again, for what they started while we looked
+    while quiet < 2 and time.monotonic() < end:  # again: they may have started others meanwhile
         killed |= (found := {*find()})
-        # Once is not enough: amid its exec, a process has no mark. Nor has one that is on its way
-        # out, which may take a while on a busy machine.
+        # Once is not enough: a process has no mark during its exec, nor while it exits, which may
+        # take a while on a busy machine.
         quiet = 0 if found or any(map(_works, killed)) else quiet + 1
         for process in found:
             with contextlib.suppress(psutil.Error):
@@ -216,9 +215,9 @@ _reserved = collections.deque(maxlen=64)
 
 
 def free_port() -> int:
-    """A port on which a server of this machine can listen. No other program is given it, until
-    this one ends or has asked for 64 more."""
-    holder = socket.socket()  # never listens, so a second socket that reuses addresses may
+    """A port on which a server of this machine can listen. The system gives it to no other program
+    until this one ends or has asked for 64 more."""
+    holder = socket.socket()  # never listens, so a second socket may, if it reuses addresses
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("localhost", 0))
     _reserved.append(holder)

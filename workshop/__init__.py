@@ -1,7 +1,7 @@
-"""The workshop: exercises made of the edits of the lessons, checked by what a program does.
+"""The workshop: exercises made from the lessons' edits. Checks judge what a script does.
 
-probe/     goes along with a run and writes down facts, one JSON object a line
-observe.py starts a run with the probe, bounds it, and ends all of it
+probe/     runs inside every process and records facts, one JSON object per line
+observe.py starts a run with the probe, limits it, and terminates whatever is left
 facts.py   the facts, by attempt, rank, epoch and step
 judge.py   checks: pure functions over the facts; checks/ holds them
 exercises.py  starts and solutions, derived from lessons.toml; exercises.toml has hints and hunts

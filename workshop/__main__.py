@@ -1,14 +1,14 @@
-"""python -m workshop: make the edits of the lessons yourself, and be told what is wrong.
+"""python -m workshop: make the lessons' edits yourself; `check` shows what is wrong.
 
-list                what there is, and what is done
-start [EXERCISE]    write the start of the next exercise (or of that one) into your folder;
+list                show all exercises, and which you have solved
+start [EXERCISE]    write the script of the next exercise, or of EXERCISE, into your folder;
                     start multigpu: make all edits of that lesson, stage by stage
-check               run your script and say what is true of it and what is not
-hint                ask for help; ask again for more (three levels)
-solution            one right answer: once yours is right, or when you ask twice
-reset               begin again; what you have is kept beside it
+check               run your script, and show which checks pass
+hint                show a hint; ask again for the next (there are three)
+solution            show one right answer: once you have solved it, or when you ask twice
+reset               start the exercise again; your script is kept beside the new one
 watch               check at every save, until Ctrl-C
-report FOLDER...    for the instructor: where everybody is
+report FOLDER...    for the instructor: show how far each learner is
 """
 
 import argparse
@@ -31,7 +31,7 @@ from .show import say, wrapped
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 0 if all is well, 1 if a check found something, 2 for a mistake in the command."""
+    """Returns 0 if all is well, 1 if a check failed, 2 for a mistake in the command."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if "run" not in options:
@@ -51,7 +51,7 @@ def _parser():
     )  # fmt: skip
     parser.add_argument(
         "--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT),
-        help=f"your folder; default: WORKSHOP_DIR of the environment, or {DEFAULT}",
+        help=f"your folder; default: $WORKSHOP_DIR, or {DEFAULT}",
     )  # fmt: skip
     commands = parser.add_subparsers(metavar="COMMAND")
 
@@ -59,14 +59,14 @@ def _parser():
         sub = commands.add_parser(name)
         sub.set_defaults(run=run)
         if exercise:
-            sub.add_argument("exercise", nargs="?", help="its name or number; default: the current")
+            sub.add_argument("exercise", nargs="?", help="name or number; default: the current one")
         return sub
 
     add("list", _list, exercise=False)
     add("start", _start)
     for name, run in (("check", _check), ("watch", _watch)):
         sub = add(name, run)
-        sub.add_argument("--limit", type=float, default=LIMIT, help="seconds that a run may take")
+        sub.add_argument("--limit", type=float, default=LIMIT, help="most seconds for a run")
     add("hint", _hint)
     add("solution", _solution)
     add("reset", _reset)
@@ -112,10 +112,10 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    say(wrapped("It is right when all checks of its lesson are true. Not yet: " + check.sentence))
+    say(wrapped(f"It is solved when every check passes. The start fails this: {check.sentence}"))
     if exercise.steps:
         titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]
-        say("\n".join(["Make these edits, one after the other, and check after each:", *titles]))
+        say("\n".join(["Make these edits one after the other. Check after each:", *titles]))
     say(f"{'Edit' if fresh else 'It is there already, as you left it:'} {script}", "yellow")
     say("then: python -m workshop check      (or once: python -m workshop watch)")
 
@@ -123,7 +123,7 @@ def _start(folder, options):
 def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
     if importlib.util.find_spec("torch") is None:
-        raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
+        raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
     files = folder.files(exercise)
     run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
     findings = judge(run, exercise.checks)
@@ -152,13 +152,13 @@ def _watch(folder, options):
     while True:
         try:
             now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
-        except (UserError, OSError):  # an editor is about to put it back
+        except (UserError, OSError):  # while an editor saves, the file may be missing
             now = before
         if now != before:
             before = now
             say(f"\n{time.strftime('%H:%M:%S')}")
             _check(folder, options)
-            say("Waiting for the next save; Ctrl-C ends this.", "dim")
+            say("Waiting for the next save. Press Ctrl-C to stop.", "dim")
         time.sleep(0.3)
 
 
@@ -166,18 +166,18 @@ def _hint(folder, options):
     exercise = _chosen(folder, options)
     folder.script(exercise)
     failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
-    name = (failed or [exercise.check])[-1]  # what is wrong now, if that is known
+    name = (failed or [exercise.check])[-1]  # what the last check found
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
     about = next((step for step in exercise.steps if step.check == check.name), exercise)
     hints = [f"{check.sentence} {check.hint}", about.second_hint, about.third_hint]
-    said = bool(failed)  # with the first hint, by the check
+    said = bool(failed)  # the check has printed the first hint
     asked = [e for e in folder.of(exercise, "hint") if e.get("of") in (None, about.name)]
     level = min(len(asked) + 1 + said, len(hints))
     folder.log(exercise, "hint", level=level, of=about.name)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
     say(wrapped(hints[level - 1].strip()))
     if level == len(hints):
-        say("\nThere is one more thing: python -m workshop solution", "dim")
+        say("\nThis was the last hint. Still stuck? python -m workshop solution", "dim")
 
 
 def _show_diff(old, new, old_name, new_name):
@@ -195,10 +195,8 @@ def _solution(folder, options):
     earned = folder.solved(exercise)
     folder.log(exercise, "solution")
     if not earned and len(folder.of(exercise, "solution")) < 2:
-        say(
-            "It is not solved yet. Is there a hint that you have not read? If you want the solution"
-        )
-        say("all the same, ask for it once more.")
+        say("You have not solved it yet. Have you read all three hints?")
+        say("If you want the solution now, ask for it once more.")
         return 1
     mine = script.read_text(encoding="utf-8", errors="replace")
     name, answer = "a right answer", exercise.solution
@@ -207,14 +205,14 @@ def _solution(folder, options):
         stage = exercise.stage(min(reached + 1, len(exercise.steps)))
         name, answer = stage.name, stage.source.text
     say(f"{exercise.name} – what {name} has where yours differs", "bold")
-    _show_diff(mine, answer, "yours", name) or say("Nothing: yours is the same.")
+    _show_diff(mine, answer, "yours", name) or say("Nothing: your script is the same.")
     return 0
 
 
 def _reset(folder, options):
     exercise = _chosen(folder, options)
     kept = folder.reset(exercise)
-    say(f"{folder.script(exercise)} is as at the start; what you had is {kept}")
+    say(f"{folder.script(exercise)} is as at the start. Your script is now {kept}")
 
 
 def _report(folder, options):

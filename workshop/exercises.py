@@ -22,10 +22,10 @@ TABLE = Path(__file__).with_name("exercises.toml")
 
 @dataclass(frozen=True)
 class Exercise:
-    """A script to change: `start` is what the learner gets, `solution` one right answer.
+    """A script to change: the learner gets `start`; `solution` is one right answer.
 
     A path is an exercise that asks for all edits of a lesson, one after the other. Its `steps` are
-    the exercises of these edits: step k is made if the check of the kth holds.
+    the exercises of these edits. The learner has made step k if the check of the kth holds.
     """
 
     name: str  # LESSON/EDIT, LESSON/HUNT, or for a path LESSON
@@ -50,14 +50,14 @@ class Exercise:
         return OF[self.lesson.name]
 
     def reached(self, findings: list[Finding]) -> int:
-        """How many steps of a path a script has made, by what its run did."""
+        """How many steps of a path the script has made, judged by its run."""
         true = {finding.check.name for finding in findings if finding.ok}
         return len(list(takewhile(lambda step: step.check in true, self.steps)))
 
     def failure(self, findings: list[Finding]) -> Finding | None:
-        """What to fix first; None if all is right.
+        """What to fix first; None if every check passes.
 
-        On a path that is what breaks a step already made; then what the next step is about.
+        On a path: first what breaks a step already made, then what the next step is about.
         """
         made = [step.name.partition("/")[2] for step in self.steps[: self.reached(findings)]]
         following = [step.check for step in self.steps[len(made) :][:1]]
@@ -73,7 +73,7 @@ class Exercise:
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """All of them by name, in the order of the workshop: a lesson's edits, its path, its hunts."""
+    """All exercises by name. Per lesson: the edits, then the path, then the bug hunts."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     found = []
     for lesson in series.load(ROOT):
@@ -109,14 +109,14 @@ def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise
 
 
 def undone(edit: Edit) -> str:
-    """The lesson's script without an edit, and without what others put into its new definitions."""
+    """The lesson's script without an edit, and without the definitions that the edit introduces."""
     gone = _introduced(edit)
     kept = [row.text for row in edit.rows if row.sign != "+" and row.scope not in gone]
     return "\n".join(kept) + "\n"
 
 
 def dropped(edit: Edit) -> list[Line]:
-    """What the start lacks, and what it has instead."""
+    """The lines that the start lacks, and those that it has instead."""
     gone = _introduced(edit)
     return [
         replace(row, sign="+") if row.scope in gone else row
@@ -126,7 +126,7 @@ def dropped(edit: Edit) -> list[Line]:
 
 
 def _introduced(edit: Edit) -> set[str]:
-    """The definitions that an edit introduces: they are gone without it."""
+    """The definitions that an edit introduces."""
     new, old = (
         {row.scope for row in edit.rows if row.sign == sign and _defines(row)} for sign in "+-"
     )
@@ -143,15 +143,15 @@ def _replaced(lesson, scope, old, new):
     text = "".join(f"{source.lines[i]}\n" for i in inside)
     if text.count(old) != 1:
         raise UserError(
-            f"{lesson.file} is not as the workshop needs it ({TABLE.name}: {scope} has {old!r} not "
-            f"just once): restore it, as by git checkout {lesson.file}"
+            f"{lesson.file} has changed: {TABLE.name} needs {old!r} once in {scope}. "
+            f"Restore the script: git checkout {lesson.file}"
         )
     above, below = source.lines[: inside[0]], source.lines[inside[-1] + 1 :]
     return "\n".join([*above, text.replace(old, new) + "\n".join(below)]) + "\n"
 
 
 def _skeleton(lines: list[Line]) -> str:
-    """Added and removed lines, without what stands in brackets or right of an assignment."""
+    """Added and removed lines; arguments and assigned values are left out."""
     shown, scope = [], None
     for line in lines:
         if line.scope == "docstring" or line.text.strip().startswith("#") or not line.text.strip():

@@ -1,33 +1,33 @@
-"""What a run has done, by attempt, rank, epoch and step: a view of the facts of the probe.
+"""What a run did, by attempt, rank, epoch and step: a view of the probe's facts.
 
 A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`:
 
-    process     a Python began: parent, argv, node, attempt, torchrun; rank ... of its environment
-    joining, joined   init_process_group began; ended: rank, world_size, backend
-    collective, done  what ("DDP" is its construction), bytes given to it, where it is called
+    process     a Python began: parent, argv, node, attempt, torchrun; its rank ... in os.environ
+    joining, joined   init_process_group began; returned: rank, world_size, backend
+    collective, done  what ("DDP": its constructor), bytes passed, where the script called it
     loader      an iteration over a DataLoader began
-    batch       what a model was called with: samples (index, or -1 for one that the dataset does
-                not have), through (the class called), grad
+    batch       a model's input: samples (indices; -1 for a sample that is not in the dataset),
+                through (the class called), grad
     backward    loss
-    first, step       fingerprints of parameters and optimizer state before the first step, and
-                after each; of the gradients that it used
-    gradient    of the first few steps, all numbers: own (this rank's), used (by the optimizer)
+    first, step       fingerprints of parameters and optimizer state, before the first step and
+                after each step; of the gradients that the step used
+    gradient    in the first few steps, all numbers: own (this rank's), used (by the optimizer)
     said        a line on stdout
     saved, loaded     path and outline of a checkpoint; renamed: source, path
     raised      an exception that ended a process: type, message, where
-    fault       the failure that the check itself has caused: before which step
-    unobserved  a part of torch that the probe does not know how to watch
+    fault       the failure that the check itself causes: before which step
+    unobserved  a part of torch that the probe cannot watch
     left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it)
 
 The observer, whose pid is 0, adds `act` (command), `ended` (status), `hung`, `late`, `stack`,
-`leftover`, `output`. A file path is relative to the folder of the run.
+`leftover`, `output`. File paths are relative to the run's folder.
 """
 
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
 
-SAMPLES = 2048  # of utils.MyTrainDataset; a test compares
+SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(eq=False)
 class Worker:
-    """A process that trains, or that was meant to."""
+    """A process that trains, or should."""
 
     process: dict
     facts: list[dict] = field(repr=False)
@@ -69,19 +69,19 @@ class Worker:
 
     @property
     def begin(self) -> dict:
-        """The fingerprints before its first step: `parameters` and `state`, None if not known."""
+        """The fingerprints before its first step: `parameters` and `state`; None if unknown."""
         return self.first("first") or {"parameters": None, "state": None}
 
     @property
     def epochs(self) -> list[list[Step]]:
-        """The steps of each epoch in which it has made one."""
+        """The steps of each epoch that has any."""
         return [steps for steps in self.begun if steps]
 
     @cached_property
     def begun(self) -> list[list[Step]]:
-        """The steps of each epoch that it has begun; an epoch is an iteration over its loader.
+        """The steps of each epoch that it has begun. An epoch is an iteration over its loader.
 
-        Of a worker that has no DataLoader: as many samples as are its share.
+        Without a DataLoader, an epoch ends after the worker's share of the samples.
         """
         epochs, samples, losses, through, size = [], [], [], None, 0
         joined = self.first("joined")
@@ -108,7 +108,7 @@ class Worker:
         return [step for epoch in self.epochs for step in epoch]
 
     def place(self, number: int) -> str:
-        """Where its step of that number is, from 0: `step 3 of epoch 2`, both from 1."""
+        """The place of step `number`, counted from 0: `step 3 of epoch 2`, both from 1."""
         for epoch, steps in enumerate(self.epochs, self.started_after + 1):
             if number < len(steps):
                 return f"step {number + 1} of epoch {epoch}"
@@ -117,7 +117,7 @@ class Worker:
 
     @cached_property
     def started_after(self) -> int:
-        """After how many epochs it went on: that of a checkpoint with the weights it began with."""
+        """How many epochs had run when it began, by the checkpoint that has its first weights."""
         first = self.first("first")
         for source in self.resumed_from:
             if first and first["parameters"] in prints(source["content"]):
@@ -126,9 +126,9 @@ class Worker:
 
     @cached_property
     def waits(self) -> dict | None:
-        """What it was in when it was last heard of, if that was a collective or the like.
+        """The call in which it waits: its last fact, if that began a collective or the like.
 
-        Or when it lost its peer: a rank that does not wait notices nothing.
+        A rank that lost its peer was waiting too, because other ranks would not notice.
         """
         lonely = any(lost(fact) for fact in self.all("raised"))
         for fact in reversed(self.facts):
@@ -143,14 +143,14 @@ class Worker:
 
 @dataclass(eq=False)
 class Attempt:
-    """All that was started together: the first start, or what a restart started."""
+    """The workers that started together: at the first start, or at a restart."""
 
     number: int
     workers: list[Worker]  # by rank
 
     @property
     def ranks(self) -> list[Worker]:
-        """Those that are members of the process group."""
+        """The workers that joined the process group."""
         return [worker for worker in self.workers if worker.first("joined")]
 
     @property
@@ -158,7 +158,7 @@ class Attempt:
         return [worker for worker in self.workers if worker.steps]
 
     def epochs_begun(self) -> int:
-        """How many epochs all ranks have begun."""
+        """How many epochs every rank has begun."""
         return min((len(worker.epochs) for worker in self.trained), default=0)
 
 
@@ -176,12 +176,12 @@ class Run:
 
     @cached_property
     def asked(self) -> dict:
-        """What its first act was asked for: processes, total_epochs, save_every, nodes."""
+        """What the first act asked for: processes, total_epochs, save_every, nodes."""
         return self.first("act")["asked"]
 
     @cached_property
     def processes(self) -> list[Worker]:
-        """All that ran the script, launchers and helpers of Python's own not counted."""
+        """All processes that ran the script, without launchers and Python's own helpers."""
         facts = {}
         for fact in self.facts:
             facts.setdefault(fact["pid"], []).append(fact)
@@ -193,7 +193,7 @@ class Run:
 
     @cached_property
     def attempts(self) -> list[Attempt]:
-        """At least one, perhaps without workers."""
+        """At least one attempt, perhaps without workers."""
         numbers = {worker.process["attempt"] for worker in self.processes} | {0}
         return [Attempt(number, self._workers(number)) for number in sorted(numbers)]
 
@@ -210,7 +210,7 @@ class Run:
 
     @cached_property
     def crash(self) -> dict | None:
-        """The first exception that the check itself has not caused, and that is no lost peer."""
+        """The first exception that is neither the check's own fault nor a lost peer."""
         caused = {fact["pid"] for fact in self.all("fault")}
         return next(
             (fact for fact in self.all("raised") if fact["pid"] not in caused and not lost(fact)),
@@ -218,13 +218,13 @@ class Run:
         )
 
     def who(self, fact: dict) -> str:
-        """The name of the process that a fact is of."""
+        """The name of the process that recorded a fact."""
         worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
         return worker.name if worker else "the run"
 
 
 def _helper(process):
-    """Not a start of the script: torchrun itself, or a process that multiprocessing needs."""
+    """Whether it does not run the script: torchrun itself, or a helper of multiprocessing."""
     words = process["argv"]
     launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
     ours = any(word.endswith(".py") for word in words) or any("spawn_main" in w for w in words)
@@ -238,7 +238,7 @@ def lost(fact: dict) -> bool:
 
 
 def keys(content) -> dict:
-    """All keys of a checkpoint and of what is in it, with their values."""
+    """All keys of a checkpoint, at any depth, with their values."""
     found = {}
     if isinstance(content, dict) and "keys" in content:
         for key, value in content["keys"].items():
@@ -257,17 +257,17 @@ def prints(content) -> set[str]:
 
 
 def count(content) -> int | None:
-    """The number of epochs that a checkpoint counts: its whole number, whatever the name."""
+    """The number of epochs in a checkpoint: its only integer, whatever its name."""
     values = content["keys"] if isinstance(content, dict) and "keys" in content else {}
     numbers = [v for v in values.values() if isinstance(v, int) and not isinstance(v, bool)]
     return numbers[0] if len(numbers) == 1 else values.get("epochs_run")
 
 
 def first_difference(one: list, other: list) -> int | None:
-    """The index of the first two that differ; None if one is the beginning of the other."""
+    """The first index at which the lists differ; None if one begins with the other."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
 
 
 def shown(numbers: list[int], most: int = 3) -> str:
-    """The first few numbers of many: `0, 2, 4 …`."""
+    """The first few numbers: `0, 2, 4 …`."""
     return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")

@@ -1,10 +1,10 @@
-"""A learner's folder: the scripts that they write, and a log of what they have done.
+"""A learner's folder: their scripts, and a log of what they have done.
 
-    my-workshop/progress.jsonl                  one line an event, only ever appended to
+    my-workshop/progress.jsonl                  one line per event; the workshop only appends
     my-workshop/multigpu/save-once/multigpu.py  theirs: written once, then only moved aside
     my-workshop/multigpu/save-once/utils.py     and guard.py, which it imports
 
-Nothing else is written there.
+The workshop writes nothing else there.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LOG = "progress.jsonl"
 
 @dataclass(frozen=True)
 class Folder:
-    """Raises UserError where the file system refuses, or for an exercise that is not there."""
+    """Raises UserError if a file cannot be written, or if an exercise has not been started."""
 
     path: Path
 
@@ -57,10 +57,10 @@ class Folder:
         for event in reversed(self.events()):
             if event["event"] == "start" and event["exercise"] in exercises():
                 return exercises()[event["exercise"]]
-        raise UserError("no exercise has been started: python -m workshop start")
+        raise UserError("no exercise has been started yet: python -m workshop start")
 
     def next(self) -> Exercise | None:
-        """The first after the one begun last that is not solved, or the first of all."""
+        """The first unsolved exercise, from the one begun last on, then from the top."""
         events, names = self.events(), list(exercises())
         solved = {event["exercise"] for event in events if event["event"] == "solved"}
         last = [event["exercise"] for event in events if event["exercise"] in names][-1:]
@@ -73,14 +73,14 @@ class Folder:
         return self.path / exercise.name
 
     def script(self, exercise: Exercise) -> Path:
-        """Raises UserError if the exercise has not been started, or its script is gone."""
+        """Raises UserError if the exercise has not been started, or if its script is gone."""
         script = self.place(exercise) / exercise.file
         if not script.is_file():
             raise UserError(f"no {script}: python -m workshop start {exercise.name}")
         return script
 
     def start(self, exercise: Exercise) -> tuple[Path, bool]:
-        """The script, and whether it was written now; one that is there is left as it is."""
+        """The script, and whether it is new. Never overwrites a script."""
         place = self.place(exercise)
         with _told(place):
             place.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Folder:
         return place / exercise.file, fresh
 
     def reset(self, exercise: Exercise) -> Path:
-        """Move the script aside, and write the start again. Returns where the old one is now."""
+        """Move the script aside and write the start again. Returns the old script's new path."""
         script = self.script(exercise)
         names = (script.with_name(f"{script.stem}.{n}.txt") for n in itertools.count(1))
         kept = next(name for name in names if not name.exists())
@@ -102,7 +102,7 @@ class Folder:
         return kept
 
     def files(self, exercise: Exercise) -> list[Path]:
-        """All Python files beside the script: what a check runs copies of."""
+        """The script and all Python files beside it. A check copies and runs them."""
         found = self.script(exercise).parent.glob("*.py")
         return sorted(file for file in found if file.is_file() and file.name[0] != ".")
 

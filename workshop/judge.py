@@ -1,16 +1,16 @@
-"""Checks: pure functions over the facts of a run. What a program did counts, not how it reads."""
+"""Checks: pure functions over the facts of a run. They judge what a script did, not its text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .facts import Run
 
-Verdict = tuple[bool, str] | None  # true or false with its evidence; None: nothing to judge it by
+Verdict = tuple[bool, str] | None  # true or false, with evidence; None: the run did not get so far
 
 
 @dataclass(frozen=True)
 class Check:
-    """A sentence about a run. `page` and `edit` (or section) are where it is explained."""
+    """A sentence about a run. `page` and its section `edit` explain it."""
 
     name: str
     sentence: str
@@ -22,7 +22,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check says of a run. `ok` is None where the run gave nothing to judge it by."""
+    """A check's verdict on a run. `ok` is None if the run did not get far enough to tell."""
 
     check: Check
     ok: bool | None
@@ -30,7 +30,7 @@ class Finding:
 
 
 def check(page: str, edit: str | None = None):
-    """Makes a check of a function whose docstring is its sentence, and below that its hint."""
+    """Turn a function into a check. Its docstring is the sentence and, below that, the hint."""
 
     def make(function) -> Check:
         sentence, _, hint = function.__doc__.strip().partition("\n\n")
@@ -42,19 +42,19 @@ def check(page: str, edit: str | None = None):
 
 
 def judge(run: Run, checks: list[Check]) -> list[Finding]:
-    """What each check says, in their order. Never raises: what cannot be judged says so."""
+    """Each check's finding, in order. Never raises: a check that cannot judge says so."""
     findings = []
     for one in checks:
         try:
             ok, evidence = one.judge(run) or (None, "the run did not get far enough to tell")
-        except Exception as error:  # facts such as no run has had yet
-            ok, evidence = None, f"this check has failed itself, please report it: {error!r}"
+        except Exception as error:  # facts that no run had before
+            ok, evidence = None, f"the check itself has failed, please report it: {error!r}"
         findings.append(Finding(one, ok, evidence))
     return findings
 
 
 def first_failure(findings: list[Finding]) -> Finding | None:
-    """The first that is false; if none is, the first that could not be judged; None: all true."""
+    """The first false finding, else the first without a verdict, else None."""
     false = (finding for finding in findings if finding.ok is False)
     unknown = (finding for finding in findings if finding.ok is None)
     return next(false, next(unknown, None))

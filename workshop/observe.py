@@ -1,4 +1,4 @@
-"""Start a script with the probe, bound it, end all of it, and collect the facts."""
+"""Start a script with the probe, limit it, terminate all its processes, and collect the facts."""
 
 import contextlib
 import json
@@ -10,21 +10,21 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.processes import Process, environment, free_port, psutil  # it tells if that is missing
+from tools.processes import Process, environment, free_port, psutil  # says so if psutil is missing
 
 from .facts import Run
 
 PROBE = Path(__file__).parent / "probe"
-LIMIT = 120  # seconds for each act: a bound, generous since thirty may share a machine
-MOST = 100_000_000  # bytes that a run may write: one that prints without end is ended
-IDLE = 3  # seconds in which no process works and nothing is written: then all wait for each other
-QUIET = 20  # the same where the system does not tell who would work if it could: not Linux
+LIMIT = 120  # seconds per act; generous, since thirty learners may share a machine
+MOST = 100_000_000  # bytes that a run may write, so that endless prints do not fill the disk
+IDLE = 3  # seconds in which no process works or writes: then all wait for each other
+QUIET = 20  # the same outside Linux, where the system does not show which processes are runnable
 BUSY = (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A command of an act. `node` is the folder it runs in, where there are several."""
+    """A command of an act. `node` is the folder it runs in, if there are several nodes."""
 
     words: list[str]
     env: dict[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Act:
-    """Commands started together. `asked` says what they were asked for; `fault` what goes wrong."""
+    """Commands that start together. `asked` says what they should do, `fault` which rank fails."""
 
     starts: list[Start]
     asked: dict
@@ -43,8 +43,8 @@ class Act:
 def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
     """Run the acts, one after the other, in a new folder with copies of `files`.
 
-    Always returns, within `limit` seconds an act: what does not end is ended, and what the ranks
-    were doing is among the facts. No process and no file is left.
+    Always returns, within `limit` seconds per act. It terminates a run that hangs; the facts then
+    say what each rank was doing. Leaves no process and no file.
     """
     with tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True) as place:
         return _Stage(Path(os.path.realpath(place)), files, limit).play(acts)
@@ -108,7 +108,7 @@ class _Stage:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(self.temporary),
             "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",  # judged alike on every machine
+            "CUDA_VISIBLE_DEVICES": "",  # the same verdicts on every machine
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "WORKSHOP_FACTS": str(self.notes),
             "WORKSHOP_FOLDER": str(self.folder),
@@ -124,7 +124,7 @@ class _Stage:
         return process
 
     def _watch(self, running):
-        """Wait until all have ended, or until it is clear that they will not."""
+        """Wait until all have ended, or until they hang."""
         begun = last = time.monotonic()
         before = None
         while any(process.process.poll() is None for process in running):
@@ -148,19 +148,19 @@ class _Stage:
         return total
 
     def _activity(self):
-        """What has been written and how long was worked, and whether one would work if it could."""
+        """What the processes have written, their CPU time, and whether one is runnable."""
         written = [(path.name, path.stat().st_size) for path in self.notes.glob("*.jsonl")]
         worked, busy = 0, False
         for python in self._pythons():
             with contextlib.suppress(psutil.Error), python.oneshot():
                 times = python.cpu_times()
-                # In 50 ms: a launcher that waits looks around now and then.
+                # Rounded to 50 ms, because a waiting launcher polls its workers.
                 worked += int((times.user + times.system) * 20)
                 busy |= psutil.LINUX and python.status() in BUSY
         return (written, worked), busy
 
     def _pythons(self):
-        """All Pythons of the run, except one whose number belongs to another process now."""
+        """All Pythons of the run, except one whose pid now belongs to another process."""
         for path in self.notes.glob("*.jsonl"):
             if (pid := int(path.stem)) not in self.pythons:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -178,9 +178,9 @@ class _Stage:
                 self._note("stack", of=int(path.stem), text=text[:4000])
 
     def _end_all(self, at_once=False):
-        """SIGKILL for what is left; what is left without a hang is a fact."""
+        """SIGKILL what is left. A process left by a run that did not hang is a fact."""
         ended_by_us = at_once or any(fact["kind"] in ("hung", "late") for fact in self.own)
-        end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may be on their way out
+        end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may still be exiting
         while self._alive() and time.monotonic() < end:
             time.sleep(0.05)
         for process in self.started:
@@ -199,6 +199,6 @@ class _Stage:
         facts = []
         for path in self.notes.glob("*.jsonl"):
             for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):  # its writer was killed within the line
+                with contextlib.suppress(ValueError):  # its writer was killed while it wrote
                     facts.append(json.loads(line))
         return facts

@@ -1,4 +1,4 @@
-"""For the instructor: where everybody is, and what holds the room up."""
+"""For the instructor: where each learner is, and which exercises hold up the room."""
 
 import statistics
 import time
@@ -10,19 +10,19 @@ from .exercises import exercises
 from .folder import LOG, Folder
 from .show import say
 
-STUCK = 3  # failed checks with the same finding, one after the other
+STUCK = 3  # checks in a row that fail at the same point
 
 
 def report(paths: list[Path]):
-    """A line for each learner, then one for each exercise that somebody has begun."""
+    """Print a line per learner, then a line per exercise that a learner has begun."""
     folders = [Folder(path) for path in paths]
     rooms = {folder.path: folder.events() for folder in folders}
     for path, events in rooms.items():
         if not events:
-            say(f"{path}: nothing done yet, or not a workshop's folder (no {LOG})", "yellow")
+            say(f"{path}: nothing done yet, or no workshop folder (it has no {LOG})", "yellow")
     rooms = {path: events for path, events in rooms.items() if events}
     if not rooms:
-        raise UserError("no folder of a learner has anything to report")
+        raise UserError("no learner's folder has anything to report")
     width = max(len(str(path)) for path in rooms)
     say(f"{'learner':{width}}  solved  min  checks  hints  at")
     for path, events in rooms.items():
@@ -50,7 +50,7 @@ def _line(events):
 
 
 def _stuck(events):
-    """The check at which the last few checks have all failed, if it is the same."""
+    """The name of the check that failed in each of the last `STUCK` runs; None if they differ."""
     last = [event for event in events if event["event"] == "check"][-STUCK:]
     found = {(event["exercise"], event.get("failed")) for event in last}
     return last[0].get("failed") if len(last) == STUCK and len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""How a script of each lesson is run to be judged: short, on two CPU processes."""
+"""How a check runs a script of each lesson: short, on two CPU processes."""
 
 import sys
 
@@ -8,7 +8,7 @@ EPOCH = 1024  # samples of each of two processes
 
 
 def acts(lesson: str, file: str) -> list[Act]:
-    """The acts for the lesson's script, whose file is called `file`."""
+    """The acts for `file`, a script of the lesson."""
     return _SCENARIOS[lesson](file)
 
 
@@ -18,7 +18,7 @@ def _multigpu(file):
 
 
 def _multigpu_torchrun(file):
-    """The worker of rank 1 fails in epoch 4, when 2 are saved; torchrun starts both again."""
+    """Rank 1 fails in epoch 4, after a save at epoch 2; torchrun restarts both ranks."""
     words = ["torchrun", "--standalone", "--nproc_per_node=2", "--max-restarts=1", file, "5", "2"]
     fault = {"rank": 1, "samples": 3 * EPOCH + 320}
     asked = {"processes": 2, "total_epochs": 5, "save_every": 2}
@@ -26,9 +26,9 @@ def _multigpu_torchrun(file):
 
 
 def _multinode(file):
-    """Two processes of node1. Then one of it, and as rank 0 one of node0, whose disk is empty.
+    """First two processes on node1. Then one per node: node0, with an empty disk, has rank 0.
 
-    Started as a scheduler does: processes with their ranks in the environment.
+    Each process gets its ranks in the environment, as from a scheduler.
     """
 
     def start(total, node, rank, local):

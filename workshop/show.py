@@ -1,4 +1,4 @@
-"""What the learner reads: plain text, with colours where there are any."""
+"""What the learner reads: plain text, in colour if the terminal can."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ def _can_show(text):
 
 
 def say(text: str = "", color: str = ""):
-    """Print, in green, red, yellow or dim if the terminal can."""
+    """Print `text`, in `color` if the terminal can."""
     codes = {"green": "32", "red": "31", "yellow": "33", "dim": "2", "bold": "1"}
     if not _can_show(text):
         text = text.translate(_PLAIN).encode("ascii", "replace").decode()
@@ -38,7 +38,7 @@ _PLAIN = str.maketrans({"✓": "+", "✗": "x", "·": "-", "…": "...", "–": 
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """Text for 80 columns; lines of code, which are indented, stay as they are."""
+    """Wrap text at 80 columns. Indented lines are code and stay as they are."""
     blocks = []
     for block in text.split("\n"):
         if block.startswith(("  ", "- ")) or not block:
@@ -49,7 +49,7 @@ def wrapped(text: str, indent: str = "") -> str:
 
 
 def where(finding: Finding) -> str:
-    """The page that explains a check, and its section."""
+    """The page and section that explain a check."""
     page, name = finding.check.page, finding.check.edit
     if not name:
         return f"{page}.html"
@@ -61,7 +61,7 @@ def where(finding: Finding) -> str:
 
 
 def report(exercise: Exercise, run: Run, findings: list[Finding]):
-    """What the checks found: the first mistake in full, the others in a line."""
+    """Print what the checks found: the first failure in full, the others in a line each."""
     if passed(findings):
         for finding in findings:
             say(f"  ✓ {finding.check.sentence}", "green")
@@ -70,7 +70,7 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
     first = exercise.failure(findings)
     others = [f for f in findings if f.ok is False and f is not first]
     if exercise.reached(findings) < len(exercise.steps):
-        others = []  # they are what the steps to come are about
+        others = []  # the steps to come are about them
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
@@ -79,16 +79,16 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         say(f"  ✗ {finding.check.sentence}", "red")
         say(wrapped(finding.evidence, "      "), "dim")
     if blind := run.first("unobserved"):
-        say(f"  · the probe could not see everything: {blind['error']}", "dim")
+        say(f"  · the probe could not record everything: {blind['error']}", "dim")
     unknown = sum(finding.ok is None for finding in findings if finding is not first)
     if unknown:
-        say(f"  · {unknown} more could not be judged: the run did not get that far", "dim")
+        say(f"  · no verdict from {unknown} more checks: the run did not get that far", "dim")
     if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
         printed(run)
 
 
 def progress(exercise: Exercise, findings: list[Finding]):
-    """Which stage of a path the script has reached, and what the next one asks for."""
+    """Print which stage of a path the script has reached, and which edit is next."""
     reached = exercise.reached(findings)
     for number, step in enumerate(exercise.steps, 1):
         mark = "✓" if number <= reached else "→" if number == reached + 1 else " "
@@ -100,22 +100,22 @@ def progress(exercise: Exercise, findings: list[Finding]):
         f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
     first = exercise.failure(findings)
     if first.check.name != exercise.steps[reached].check:
-        say("Before that, something else is to be fixed:", "yellow")
+        say("Before that, fix this:", "yellow")
 
 
 def printed(run: Run, most: int = 12):
-    """The end of what the script printed."""
+    """Print the last lines of the script's output."""
     for output in run.all("output")[-2:]:
         lines = _theirs(output["text"].splitlines())
         if lines:
             node = f" on {output['node']}" if output.get("node") else ""
-            say(f"\n  The last lines that it printed{node}:", "dim")
+            say(f"\n  The last lines that your script printed{node}:", "dim")
             for line in lines[-most:]:
                 say(f"    {line[:160]}", "dim")
 
 
 def _theirs(lines):
-    """Without the probe's frames of a traceback: a line that names the file, and its code."""
+    """Without the probe's frames in a traceback: the line that names the file, and its code."""
     kept, inside = [], False
     for line in lines:
         if line.lstrip().startswith('File "'):

@@ -1,10 +1,10 @@
-"""The pages' code cells: what only draws a picture is folded, and a cell that warns is an error."""
+"""The pages' code cells: fold those that only draw a figure; a cell that warns is an error."""
 
 from docutils import nodes
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
-BEFORE = '<details class="picture-code"><summary>The code of this picture</summary>'
+BEFORE = '<details class="picture-code"><summary>The code of this figure</summary>'
 
 
 def check_and_fold(app, doctree):

@@ -1,4 +1,4 @@
-"""Python lines as HTML: highlighted in the light of the whole file, changed words marked."""
+"""Python lines as HTML: highlighted in the context of the whole file, changed words marked."""
 
 import re
 from difflib import SequenceMatcher
@@ -8,14 +8,14 @@ from html import escape
 from pygments.lexers import PythonLexer
 from pygments.token import STANDARD_TYPES
 
-ALIKE = 0.5  # two lines less alike than this are another thought, not an edited one
+ALIKE = 0.5  # two lines less alike than this are unrelated, not one line edited
 
 
 @lru_cache(maxsize=64)
 def highlight(text):
-    """For each line of a script its pieces, `(CSS class, text)`.
+    """The pieces of each line of a script, `(CSS class, text)`.
 
-    The whole file is read at once, so that a line from within a docstring is coloured as one.
+    Lex the whole file at once, so that a line inside a docstring is coloured as one.
     """
     lines = [[]]
     for kind, value in PythonLexer(stripnl=False).get_tokens(text):
@@ -44,7 +44,7 @@ def to_html(pieces, marks=()):
 
 
 def _cut(text, start, marks):
-    """The text in parts that lie wholly within or wholly without the marked columns."""
+    """The text in parts, each wholly inside or wholly outside the marked columns."""
     inside = [any(a <= start + i < b for a, b in marks) for i in range(len(text))]
     part = 0
     for i in range(1, len(text) + 1):
@@ -54,10 +54,10 @@ def _cut(text, start, marks):
 
 
 def changed_words(removed, added):
-    """For each removed and each added line the spans that its counterpart does not have.
+    """The spans of each removed and each added line that its counterpart does not have.
 
-    Lines are paired in order, each with the most similar one that is left; a line without a
-    counterpart has no spans, for all of it changed.
+    Lines are paired in order, each with the most similar one that is left. A line without a
+    counterpart has no spans, because all of it changed.
     """
     old, new = [[] for _ in removed], [[] for _ in added]
     start = 0

@@ -4,21 +4,23 @@
        :edit: distribute-the-data
        :confirmed: 3f2a51c08d7e
 
-       Why the lines changed, and what breaks without them.
+       Why the lines changed.
 
-What it shows comes from tools/series. The build warns (and so, with -W, fails) about an edit that
-is shown nowhere or twice, that has no prose, or that has changed since its prose was confirmed:
-`python -m tools.pages confirm` writes the fingerprint of what stands there now.
+It shows how the edit changes the stage before, such as multigpu@2, into its own, multigpu@3. Both
+are scripts that run. The build warns (and with -W fails) about an edit that is shown nowhere or
+twice, that has no prose, whose stage no command of its page runs, or that has changed since its
+prose was confirmed: `python -m tools.pages confirm` writes the fingerprint of its current lines.
 
     .. lesson-script:: multigpu
 
-shows a whole script, its lines numbered, those that its parent has not marked.
+shows a whole script with numbered lines.
 """
 
 import re
 from functools import cache
 from html import escape
 from itertools import groupby
+from pathlib import PurePath
 from typing import ClassVar
 
 from docutils import nodes
@@ -29,7 +31,7 @@ from sphinx.util.docutils import SphinxDirective
 from tools import series
 from tools.errors import UserError
 from tools.pages.lessons import load
-from tools.pages.shell import ROOT
+from tools.series import stages
 
 from .code import changed_words, highlight, to_html
 
@@ -42,7 +44,7 @@ def lessons():
 
 
 class lesson_code(nodes.General, nodes.Element):
-    """`html` for browsers; for everything else, and for the search, a literal block within."""
+    """`html` for browsers; a literal block inside for the search and all other builders."""
 
 
 class LessonDiff(SphinxDirective):
@@ -56,25 +58,26 @@ class LessonDiff(SphinxDirective):
     def run(self):
         name = self.options.get("edit", "")
         try:
-            lesson = lessons()[self.arguments[0]]
-            edit = lesson.edit(name)
+            edit = lessons()[self.arguments[0]].edit(name)
+            stage = stages.after(edit)
+            rows = stage.rows
         except UserError as error:
             raise self.error(str(error)) from None
+        lesson = edit.lesson
         self.env.lesson_diffs.setdefault(self.env.docname, []).append((lesson.name, name))
         what, place = f"{lesson.name} {name}", self.get_location()
         if not self.content:
             logger.warning("%s has no prose: explain it below", what, location=place)
-        if self.options.get("confirmed") != edit.fingerprint:
+        if self.options.get("confirmed") != stage.fingerprint:
             logger.warning(
                 "the prose of %s was confirmed for %s, but its lines are %s now: read both again, "
                 "then run  python -m tools.pages confirm %s",
-                what, self.options.get("confirmed", "nothing"), edit.fingerprint, what,
+                what, self.options.get("confirmed", "nothing"), stage.fingerprint, what,
                 location=place,
             )  # fmt: skip
-        rows = edit.rows
         shown = zip(rows, series.near_changes(rows), strict=True)
         text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
-        node = lesson_code("", html=diff_html(edit), ids=[f"diff-{lesson.name}-{name}"])
+        node = lesson_code("", html=diff_html(stage), ids=[f"diff-{lesson.name}-{name}"])
         node += nodes.literal_block(text, text, language="diff")
         return [node, *self.parse_content_to_nodes()]
 
@@ -84,58 +87,79 @@ class LessonScript(SphinxDirective):
 
     def run(self):
         try:
-            lesson = lessons()[self.arguments[0]]
+            source = lessons()[self.arguments[0]].source
         except UserError as error:
             raise self.error(str(error)) from None
-        node = lesson_code("", html=script_html(lesson))
-        node += nodes.literal_block(lesson.source.text, lesson.source.text, language="python")
+        head = f'<div class="diff-head">{escape(source.file)}</div>'
+        html = f'<div class="lesson-diff whole">{head}{script_html(source)}</div>'
+        node = lesson_code("", html=html)
+        node += nodes.literal_block(source.text, source.text, language="python")
         return [node]
 
 
-def diff_html(edit):
-    lesson, rows = edit.lesson, edit.rows
-    added, removed = (sum(row.sign == sign for row in edit.lines) for sign in "+-")
+def diff_html(stage):
+    rows = stage.rows
+    added, removed = (sum(row.sign == sign and row.counted for row in rows) for sign in "+-")
     parts = [
         '<div class="lesson-diff">',
-        f'<div class="diff-head"><span class="diff-files">{escape(lesson.parent.file)} → '
-        f'<a href="{file_link(lesson)}">{escape(lesson.file)}</a></span>'
-        f'<span class="diff-count"><ins>+{added}</ins> <del>−{removed}</del></span></div>',
+        f'<div class="diff-head"><span class="diff-files">{title(stage.before)} → '
+        f'{title(stage)}</span><span class="diff-count"><ins>+{added}</ins> '
+        f"<del>−{removed}</del></span></div>",
     ]
-    triples = zip(rows, series.near_changes(rows), word_marks(rows), strict=True)
     first = True
-    for visible, run in groupby(triples, lambda triple: triple[1]):
+    marked = list(zip(numbered(rows), word_marks(rows), series.near_changes(rows), strict=True))
+    for visible, run in groupby(marked, lambda one: one[-1]):
         run = list(run)
-        body = pre(lesson, [(row, mark) for row, _, mark in run])
+        body = pre(stage, [(*one, marks) for one, marks, _ in run])
+        changed = [row for (row, *_), *_ in run if row.changed]
         if visible:
-            change = next((row for row, _, _ in run if row.changed and row.text.strip()), run[0][0])
-            number = next((row.number for row, _, _ in run if row.sign != "-"), 1)
-            parts.append(
-                f'<div class="diff-place"><a href="#{anchor(lesson, number)}">line {number}</a>, '
-                f"in <code>{escape(change.scope)}</code></div>{body}"
-            )
+            lines = [row for row in changed if row.counted]
+            scopes = [scope for scope, _ in groupby(row.scope for row in lines)]
+            places = ", ".join(f"<code>{escape(scope)}</code>" for scope in scopes)
+            parts.append(f'<div class="diff-place">in {places}</div>{body}')
             first = False
         else:
-            lines = f"{len(run)} unchanged line{'s' * (len(run) > 1)}"
-            parts.append(f"<details><summary>{lines}{' above' * first}</summary>{body}</details>")
-    return "\n".join([*parts, "</div>"])
+            what = f"{len(run)} line{'s' * (len(run) > 1)}"
+            docstring = any(row.text.strip() for row in changed)
+            what += ", with changes of the docstring" if docstring else ""
+            parts.append(f"<details><summary>{what}{' above' * first}</summary>{body}</details>")
+    parts.append(
+        f'<details class="stage"><summary>The whole script at this point, {title(stage)}</summary>'
+        f"{script_html(stage.source)}</details></div>"
+    )
+    return "\n".join(parts)
 
 
-def pre(lesson, rows):
+def title(stage):
+    """Its name; if it is a file of the tree, the name of that file."""
+    lesson = stage.lesson.parent if stage.number == 0 else stage.lesson
+    return escape(lesson.file if stage.number == 0 or stage.is_last else stage.name)
+
+
+def numbered(rows):
+    """Each row with its line number before and after, None if that side lacks the line."""
+    old = new = 0
+    for row in rows:
+        old, new = old + (row.sign != "+"), new + (row.sign != "-")
+        yield row, old if row.sign != "+" else None, new if row.sign != "-" else None
+
+
+def pre(stage, rows):
     """Lines in a grid of two columns; a page without room for both shows one, see series.css."""
     out, left, right = [], 0, 0
-    for row, mark in rows:
-        source = lesson.parent.source if row.sign == "-" else lesson.source
-        code = to_html(highlight(source.text)[row.number - 1], mark)
+    for row, old, new, marks in rows:
+        source = stage.before.source if row.sign == "-" else stage.source
+        code = to_html(highlight(source.text)[row.number - 1], marks)
         if row.sign == "-":
             left += 1
-            out.append(line("del", row.number, code, left))
+            out.append(line("del", old, code, left))
         elif row.sign == "+":
             right += 1
-            out.append(line("ins", row.number, code, right))
+            out.append(line("ins", new, code, right))
         else:
             left = right = max(left, right) + 1
-            out.append(line("span", row.number, code, left))
-            out.append(line("span", row.number, code, left, twin=True))
+            out.append(line("span", old, code, left, twin=True))
+            out.append(line("span", new, code, left))
     return f'<div class="highlight"><pre tabindex="0">{"".join(out)}</pre></div>'
 
 
@@ -155,31 +179,16 @@ def word_marks(rows):
     return marks
 
 
-def script_html(lesson):
-    changed = {row.number for row in lesson.diff() if row.sign == "+"}
+def script_html(source):
     lines = [
-        f'<{"ins" if n in changed else "span"} class="l" id="{anchor(lesson, n)}" data-n="{n}">'
-        f"{to_html(pieces)}\n</{'ins' if n in changed else 'span'}>"
-        for n, pieces in enumerate(highlight(lesson.source.text)[: len(lesson.source.lines)], 1)
+        f'<span class="l" data-n="{number}">{to_html(pieces)}\n</span>'
+        for number, pieces in enumerate(highlight(source.text)[: len(source.lines)], 1)
     ]
-    return (
-        '<div class="lesson-diff whole"><div class="diff-head"><span class="diff-files">'
-        f'<a href="{file_link(lesson)}">{escape(lesson.file)}</a></span></div>'
-        f'<div class="highlight"><pre tabindex="0">{"".join(lines)}</pre></div></div>'
-    )
-
-
-def anchor(lesson, number):
-    return f"{lesson.name}-L{number}"
-
-
-def file_link(lesson):
-    path = (lesson.root / lesson.file).relative_to(ROOT)
-    return f"../scripts/{path.as_posix()}"  # html_extra_path puts them there
+    return f'<div class="highlight"><pre tabindex="0">{"".join(lines)}</pre></div>'
 
 
 def check_complete(app, env):
-    """Every edit of the series stands on exactly one page, in whose section stands its title."""
+    """Every edit of the series is on its page, once, and the page runs its stage."""
     places = {}
     for docname, keys in env.lesson_diffs.items():
         for key in keys:
@@ -193,21 +202,24 @@ def check_complete(app, env):
             if not found:
                 first = edit.lines[0] if edit.lines else None
                 where = f" ({lesson.file}, {first.scope}: {first.text.strip()!r})" if first else ""
-                logger.warning("no page shows %s%s: it belongs on %s", what, where, lesson.page)
+                logger.warning("no page shows %s%s: it belongs on %s", what, where, edit.page)
             elif len(found) > 1:
                 logger.warning("%s is shown more than once: on %s", what, " and on ".join(found))
-            elif found[0].rpartition("/")[2] != lesson.page:
-                logger.warning("%s is shown on %s, not on %s", what, found[0], lesson.page)
+            elif found[0].rpartition("/")[2] != edit.page:
+                logger.warning("%s is shown on %s, not on %s", what, found[0], edit.page)
+            elif lesson.has_stages:
+                stage = stages.after(edit)
+                if not is_run(stage, env.commands.get(found[0], [])):
+                    logger.warning("%s shows %s, and runs it nowhere", found[0], stage.name)
 
 
-def link_lines(app, doctree):
-    """The number of a line leads to the whole script, or to the file if that is on another page."""
-    found = list(doctree.findall(lesson_code))
-    whole = {name for node in found for name in re.findall(r'id="(\w+)-L1"', node["html"])}
-    for node in found:
-        for name in set(re.findall(r'href="#(\w+)-L\d+"', node["html"])) - whole:
-            link = f'href="{file_link(lessons()[name])}"'
-            node["html"] = re.sub(rf'href="#{name}-L\d+"', link, node["html"])
+def is_run(stage, lines):
+    """Whether these shell lines run a stage."""
+    name = stage.name
+    if stage.is_last:
+        words = stage.lesson.command[1]
+        name = words[words.index("-m") + 1] if "-m" in words else PurePath(stage.lesson.file).name
+    return any(name in re.split(r"[\s/]", line) for line in lines)
 
 
 def check_titles(app, doctree):
@@ -251,5 +263,4 @@ def setup(app):
     app.connect("builder-inited", start)
     app.connect("env-purge-doc", purge)
     app.connect("doctree-read", check_titles)
-    app.connect("doctree-read", link_lines)
     app.connect("env-check-consistency", check_complete)

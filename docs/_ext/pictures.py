@@ -1,7 +1,7 @@
-"""Matplotlib's figures as SVG within the page, in the colours of the page: for light and dark.
+"""Matplotlib's figures as SVG in the page, in its colours, light or dark.
 
-A picture's text and axes are drawn in lab.INK, which becomes `currentColor` here. Its label (see
-lab.picture) becomes what a screen reader says.
+lab.picture draws text and axes in lab.INK, which becomes `currentColor` here. The figure's label
+becomes the text for screen readers.
 """
 
 import io
@@ -30,7 +30,7 @@ def scrape(block, block_vars, gallery_conf):
         path.write_text(_inline(text.getvalue(), path.stem, alt, lab.INK), encoding="utf-8")
         rst.append(
             f"\n\n.. raw:: html\n   :file: images/{path.name}\n\n"
-            f".. only:: not html\n\n   Picture: {alt}\n\n"
+            f".. only:: not html\n\n   Figure: {alt}\n\n"
         )
     plt.close("all")
     return "".join(rst)

@@ -1,4 +1,4 @@
-"""llms.txt beside the plain-text build: what the site is, and where each page lies as text."""
+"""Write llms.txt beside the plain-text build: what the site is, and where each page is as text."""
 
 from docutils import nodes
 from sphinx import addnodes
@@ -13,8 +13,9 @@ def write_index(app, exception):
     lines += [f"# {app.config.project}", "", f"> {lead}", ""]
     for toctree in index.findall(addnodes.toctree):
         lines += [f"## {toctree['caption']}", ""]
-        for name in toctree["includefiles"]:
-            if name in env.titles:  # which the general index is not
+        names = toctree["includefiles"]
+        for name in [one for top in names for one in (top, *env.toctree_includes.get(top, []))]:
+            if name in env.titles:  # the general index has none
                 lines.append(f"- [{env.titles[name].astext()}]({app.outdir.name}/{name}.txt)")
         lines.append("")
     (app.outdir.parent / "llms.txt").write_text("\n".join(lines), encoding="utf-8")

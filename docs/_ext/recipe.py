@@ -1,4 +1,4 @@
-"""A launch recipe as it stands in its file, and the tests that name it.
+"""A launch recipe as it is in its file, and the tests that name it.
 
     .. recipe:: slurm.sh
 
@@ -30,14 +30,14 @@ class Recipe(SphinxDirective):
             raise self.error(f"no test of tests/cluster runs launch/{file.name}")
         text = file.read_text(encoding="utf-8").rstrip("\n")
         block = nodes.literal_block(text, text, language=LANGUAGES[file.suffix])
-        block["ran"] = True  # as the directive run says of its blocks
+        block["ran"] = True  # as the directive run marks its blocks
         note = nodes.paragraph(classes=["run-note"])
         note += nodes.Text(f"launch/{file.name}; tested in tests/cluster: {', '.join(proofs)}")
         return [nodes.container("", block, note, classes=["run-block", "recipe"])]
 
 
 def names(test, name):
-    """Whether the code of a test has the name; in a comment it proves nothing."""
+    """Whether the code of a test contains the name. A comment would prove nothing."""
     return re.search(rf"(?m)^[^#\n]*\b{re.escape(name)}", test.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Commands that a page really runs, and a check that it shows no others.
+"""Commands that the build runs for a page, and a check that the page shows no others.
 
     .. run::
        :expect: loss 0\\.028
@@ -6,23 +6,24 @@
 
        python multigpu.py 50 10
 
-The body is shell lines, run one after the other in a copy of the scripts; the page gets each with
-its output and time. `{multigpu}` stands for the documented command of a lesson.
+The body is shell lines. The build runs them one after the other in a copy of the scripts, and the
+page shows each with its output and time. `{multigpu}` is the documented command of a lesson.
 
     :expect:   a regular expression that the output must contain; required
     :status:   exit status of the last line, 0 by default; the others must end with 0
     :show:     how many lines of output to show from its beginning and its end; by default all
     :lines:    the first and the last of the shell lines to show, counted from 1; by default all.
                Blocks of the same lines share one run, and each can show a part of it
-    :alone:    run it when nothing else runs, since it measures
+    :mark:     a regular expression: output lines that match it are highlighted
+    :alone:    run it when nothing else runs, because it measures time
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
-A shell block that came about in any other way is an error, unless it is the body of
+Any other shell block is an error, unless it is the body of
 
     .. not-run:: the reason
 
-and of those there may be no more than `not_run_ceiling` of conf.py. Inline, ``python …`` and the
-like must be part of a command that some page runs.
+There may be at most `not_run_ceiling` of those (conf.py). Inline code such as ``python …`` must be
+part of a command that some page runs.
 """
 
 import ast
@@ -48,7 +49,7 @@ from .lesson_diff import lesson_code, lessons
 
 logger = logging.getLogger(__name__)
 LIMIT = 300
-AT_ONCE = 3  # commands; each is two processes or so, half of the time waiting
+AT_ONCE = 3  # commands; each is about two processes, and waits half of the time
 SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
 COMMAND = re.compile(
     r"(?:[A-Z][A-Z0-9_]*=\S* +)*"
@@ -75,6 +76,7 @@ class Run(SphinxDirective):
         "status": int,
         "show": two_numbers,
         "lines": two_numbers,
+        "mark": pattern,
         "alone": directives.flag,
         "timeout": float,
     }
@@ -98,7 +100,16 @@ class Run(SphinxDirective):
         block["ran"] = True
         first, last = self.options.get("lines", (1, len(ran)))
         ran = ran[first - 1 : last]
-        block += nodes.Text("\n".join(self.shown(one) for one in ran))
+        text = "\n".join(self.shown(one) for one in ran)
+        block += nodes.Text(text)
+        if mark := self.options.get("mark"):
+            marked = [
+                number for number, line in enumerate(text.split("\n"), 1)
+                if re.search(mark, line) and not line.startswith(("$ ", "    "))
+            ]  # fmt: skip
+            if not marked:
+                raise self.error(f"no line shown matches {mark!r}:\n{text}")
+            block["highlight_args"] = {"hl_lines": marked}
         times = " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1)
         status = "run when this page was built"
         status += f", exit status {ran[-1].status}" if ran[-1].status else ""
@@ -141,7 +152,7 @@ def folded(line, width=78):
 
 
 def wrong(lines, ran, options):
-    """In what a run is not as its directive says; None if in nothing."""
+    """How a run differs from what its directive says; None if it does not."""
     output = "\n".join(one.output for one in ran)
     wanted = [0] * (len(lines) - 1) + [int(options.get("status", 0))]
     found = [one.status for one in ran]
@@ -170,7 +181,7 @@ def check_blocks(app, doctree):
 
 
 def is_shell(block):
-    """By its language; and one of no language by what stands in it."""
+    """Decide by the block's language or, if it has none, by its text."""
     language = str(block.get("language", "default")).lower()
     lines = block.astext().split("\n") if language in ("default", "none", "text") else []
     made = isinstance(block.parent, (lesson_code, nodes.system_message))
@@ -196,10 +207,10 @@ def check_all(app, env):
 
 
 def run_ahead(app):
-    """Run the commands of all pages before anything asks for their output, a few at a time.
+    """Run the commands of all pages first, a few at a time.
 
-    One alone waits for half of its time, for processes to start and to meet. A failure is only
-    told here: the directive runs the command again, and its failure is an error.
+    A single one spends half of its time waiting for processes to start and to meet. A failure here
+    is only logged: the directive runs the command again, and if that fails too, it is an error.
     """
     bodies = {}
     for page in filter(own(shell.ROOT), Path(app.srcdir).glob("pages/*")):
@@ -224,7 +235,7 @@ def run_ahead(app):
             limit = float(options.get("timeout", LIMIT))
             shell.run(list(lines), limit, cache_folder(), right)
 
-    def length(lines):  # of two agents: the longest
+    def length(lines):  # commands with two agents take longest
         return "nodes.py" in " ".join(lines), len(lines)
 
     alone = [lines for lines in bodies if "alone" in bodies[lines]]
@@ -239,7 +250,7 @@ def _in_cells(text):
     """The lines of each `lab.run("...", ...)` of a page's code."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.run":
-            with contextlib.suppress(ValueError):  # a line made by code: it runs when the cell does
+            with contextlib.suppress(ValueError):  # a computed line, which runs with its cell
                 yield tuple(ast.literal_eval(argument) for argument in node.args)
 
 
@@ -255,7 +266,7 @@ def purge(app, env, docname):
 
 
 class Session(BashSessionLexer):
-    """Only "$ " is a prompt: a line of output may well begin with #, or with a > of its own."""
+    """Only "$ " is a prompt, because a line of output may begin with # or >."""
 
     _ps1rgx = re.compile(r"^(\$ )(.*\n?)")
     _ps2 = "\0"

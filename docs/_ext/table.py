@@ -14,7 +14,7 @@ class LessonsTable(SphinxDirective):
                 "     - changed lines", "     - page"]  # fmt: skip
         for lesson in lessons():
             if lesson.root != lessons().root:
-                continue  # the theory page has a chain of its own
+                continue  # this lesson belongs to the chain of a single page
             added, removed = lesson.count()
             size = f"+{added} −{removed}" if lesson.parent else "the start"
             rows += [f"   * - ``{lesson.file}``", f"     - {lesson.title}", f"     - {size}",

@@ -1,4 +1,4 @@
-"""How far apart are checkpoints? The largest difference from the first one.
+"""Print the largest difference between each checkpoint and the first one.
 
     python docs/labs/distance.py single.pt two.pt
 """

@@ -1,11 +1,11 @@
-"""Run a command, and kill -9 one of torchrun's workers after some epochs.
+"""Run a command, and send one of its workers SIGKILL after some epochs or steps.
 
     OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
     python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 \
     --max-restarts=3 multigpu_torchrun.py 50 10
 
-Every line is marked with the seconds since the start. Linux only: it finds
-the workers in /proc.
+Every output line begins with the seconds since the start. Linux only, because
+the script finds the workers in /proc.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 
 kill_after = [int(epoch) for epoch in sys.argv[1].split(",")]
 start = time.monotonic()
-torchrun = subprocess.Popen(
+command = subprocess.Popen(
     sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -26,23 +26,29 @@ def say(line):
     print(f"{time.monotonic() - start:5.1f} s | {line}", flush=True)
 
 
-def workers():
-    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children")
-    for pid in children.read_text().split():
-        variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        local_rank = [v for v in variables if v.startswith("LOCAL_RANK=")]
-        if local_rank:
-            yield local_rank[0], int(pid)
+def below(pid):
+    """The pids of all descendants of a process."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    for child in map(int, children.split()):
+        yield child
+        yield from below(child)
 
 
-for line in torchrun.stdout:
-    # Of torchrun's own report: when it noticed, and nothing of its threads.
-    if re.match("Epoch|Resuming|E.*failed", line):
-        say(line.rstrip())
-    epoch = re.match(r"Epoch +(\d+) \| loss", line)
+def started(pid):
+    """A sort key: the start time of a process in clock ticks, then its pid."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19]), pid
+
+
+for line in command.stdout:
+    # Shorten torchrun's log line about the failure: drop time and source line.
+    line = re.sub(r"^E\d{4} .*\] failed", "torchrun: failed", line.rstrip())
+    if re.match(r"Epoch|Step|Resuming|torchrun: |[\w.]+\.py: ", line):
+        say(line)
+    epoch = re.match(r"(?:Epoch|Step) +(\d+) \| (?:train )?loss", line)
     if epoch and kill_after and int(epoch[1]) == kill_after[0]:
         del kill_after[0]
-        name, pid = max(workers())
-        os.kill(pid, signal.SIGKILL)
-        say(f"--- kill -9 of the worker with {name}")
-sys.exit(torchrun.wait())
+        worker = max(below(command.pid), key=started)  # the newest one
+        os.kill(worker, signal.SIGKILL)
+        say("--- kill -9 of a worker")
+sys.exit(command.wait())

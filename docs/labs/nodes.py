@@ -1,15 +1,16 @@
-"""Play two machines on this one: an agent for each, in folders of their own.
+"""Play two nodes on one machine: two torchrun agents, each in its own folder.
 
     python docs/labs/nodes.py multinode.py 20 10
     python docs/labs/nodes.py --lose node1 multinode.py 40 10
 
---nproc_per_node is torchrun's, 2 by default.
---patience 10 ends everything, with status 124, when nothing more is printed.
---lose node1 kills it after epoch 15, agent and workers, and its disk goes with it;
-then an empty machine takes its place, with the same command. --lose node0 kills
-the one that --rdzv-endpoint names, and waits for what the other does. Every line is
-marked with the seconds since the start and the node it comes from. Linux only:
-it finds the processes of a node in /proc.
+--nproc_per_node is passed to torchrun; the default is 2.
+--patience 10 stops everything with status 124 after 10 seconds without output.
+--lose node1 kills the agent and the workers of node1 after epoch 15 and deletes
+its folder. Then an empty node runs the same command in its place.
+--lose node0 kills the node that --rdzv-endpoint names, and waits for node1.
+
+Every output line begins with the seconds since the start and the node. Linux
+only, because the script finds the processes of a node in /proc.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from pathlib import Path
 
 
 def free_port():
-    """Below those that the system gives away, so that nobody takes it now."""
+    """A free port below the range from which the system hands out ports."""
     while True:
         port = random.randrange(15_000, 32_000)
         with socket.socket() as probe:
@@ -45,7 +46,7 @@ options = parser.parse_args()
 if not Path("/proc/self").exists():
     sys.exit("nodes.py needs Linux: it finds the processes of a node in /proc")
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally`
 start = time.monotonic()
 port = free_port()
 COMMAND = [
@@ -91,7 +92,7 @@ class Node:
                 reached.set()
 
     def kill(self):
-        while found := list(self.processes()):  # what they start meanwhile, too
+        while found := list(self.processes()):  # again: some may be new
             for process in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -101,7 +102,7 @@ class Node:
 
     def processes(self):
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # ended meanwhile, or not ours
+            with contextlib.suppress(OSError):  # ended, or not ours
                 environment = (folder / "environ").read_bytes()
                 if f"NODE={self.name}:{port}\0".encode() in environment:
                     yield int(folder.name)
@@ -118,7 +119,7 @@ def wait_for_port(node):
 nodes = {}
 try:
     nodes["node0"] = Node("node0")
-    wait_for_port(nodes["node0"])  # it is the one that --rdzv-endpoint names
+    wait_for_port(nodes["node0"])  # node0 hosts the --rdzv-endpoint
     nodes["node1"] = Node("node1")
     if options.lose:
         if not reached.wait(100):
@@ -137,7 +138,7 @@ try:
             print(f"nothing for {options.patience:.0f} s: ended")
             sys.exit(124)
         if any(node.agent.poll() for node in nodes.values()):
-            break  # one agent has failed: the other would wait for it
+            break  # one agent has failed; the other would wait for it
     failed = [node for node in nodes.values() if node.agent.poll()]
 finally:
     for node in nodes.values():

@@ -1,4 +1,4 @@
-"""Are two checkpoints equal, bit for bit?
+"""Compare two checkpoints bit for bit.
 
     python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 """

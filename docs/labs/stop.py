@@ -1,4 +1,4 @@
-"""Run a command, and send it SIGTERM, as a scheduler does, after some step.
+"""Run a command and send it SIGTERM after a given step, as a scheduler would.
 
     python docs/labs/stop.py 50 torchrun --standalone -m mingpt.main
 """

@@ -5,22 +5,23 @@ Introduction
 """
 
 # %% [markdown]
-# This series begins with a training script for one device and ends with one that trains on several
-# machines and survives the loss of any process that trains. In between lie a few small edits. Each
-# page shows the lines that change, says why, and shows what breaks without them.
+# This series starts with a training script for one GPU. By small edits it becomes a script that
+# trains on many GPUs, resumes after a crash, and runs on several machines. The last script trains a
+# GPT. Each page shows the edits as diffs, explains each changed line, and runs the script before
+# and after.
 #
-# **You will be able to** read the four scripts of the series line by line, and to make the same
-# edits in a training script of your own.
+# **You will be able to** explain every line of these scripts, and to make the same edits in your
+# own.
 #
-# **You need** Python 3.11 or newer and an ordinary PyTorch training loop in your head: model,
-# loss, ``backward()``, optimizer. No GPU: everything here runs on a laptop, and unchanged on a
-# machine with GPUs.
+# **You need** Python 3.11 or newer, and to have written a PyTorch training loop: model, loss,
+# ``backward()``, optimizer. You need no GPU. With GPUs, the scripts use them. Without, they use the
+# CPU, and all scripts but the first start two processes. You change nothing.
 #
-# The start
-# ---------
+# The first script
+# ----------------
 #
-# This is the script that everything else grows out of. It trains a linear model on 2,048 samples,
-# on one device, for 50 epochs, and saves a :term:`checkpoint` every 10:
+# Every later script grows out of ``single_gpu.py``. It trains a linear model on 2,048 samples for
+# 50 epochs, and saves a :term:`checkpoint` every 10 epochs:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -28,9 +29,10 @@ Introduction
 #
 #    {single_gpu}
 #
-# The samples follow a linear law, with noise added that is uniform in ±0.3. Its variance, 0.3² / 3 =
-# 0.03, is about the least loss that a model can have (in these 2,048 samples it happens to be a
-# little less), and the loss gets there:
+# The loss falls as far as it can. Each target is a linear function of its sample plus noise, drawn
+# uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is about what remains
+# when a model has learned everything else. (In these 2,048 samples it is a little less, and the
+# model fits a little of the noise.)
 
 # %%
 import lab
@@ -45,42 +47,43 @@ axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha=
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
 # %% [markdown]
-# That the loss really falls matters more than it seems. A distributed script can be wrong in ways
-# that raise no error: it trains on half of the data, or on the same half twice, or each process
-# trains a model of its own. A loss that is real, and the same whatever the number of processes if
-# they take equally many samples in a step together, is how the later pages show that nothing of
-# that kind happens.
+# In this series the loss must mean something, so the data can really be learned. A distributed
+# script can be wrong without any error: it trains on half of the data, or on all of it twice, or
+# every process trains its own model. The loss, the number of samples it covers, and the weights of
+# the processes show such mistakes. Each later page looks at them.
 #
-# The map
-# -------
+# The scripts
+# -----------
 #
-# Each script is its parent plus one idea. The third column counts the lines that are added and
-# removed, without docstrings and blank lines.
+# Each script is the one above it plus the edits of one page. The third column counts added and
+# removed lines, without blank lines and the docstring at the top.
 #
 # .. lessons-table::
 #
-# (A *node* is one machine of several.)
-#
-# :doc:`1_theory` comes before the first edit: it builds by hand what ``DistributedDataParallel``
-# does. Words that are new are explained where they first appear, and again in the
-# :doc:`glossary`. Error messages are collected in :doc:`symptoms`.
+# A *node* is one machine among several. Before the first edit, :doc:`1_theory` builds the idea
+# behind all of them by hand. New terms are explained where they first appear and collected in the
+# :doc:`glossary`. If you came with an error message, look it up in :doc:`symptoms`.
 #
 # How to read a page
 # ------------------
 #
-# What changes is shown like this. Lines marked ``+`` are new, lines marked ``−`` are gone, changed
-# words are marked within a line, and the unchanged rest unfolds at a click. *Copy* takes the new
-# code only. On a wide screen the two scripts can be put side by side. A section marks the lines of
-# one edit only. New lines of the other edits stand in it unmarked: a script runs when all edits of
-# its page are made.
+# A page goes edit by edit, and each edit leaves a script that runs. ``multigpu@3``, for example, is
+# ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
+# becomes the next: lines marked ``+`` are new, lines marked ``−`` are gone. Click to unfold the
+# unchanged lines, or the whole script at this point. *Copy* takes the new code only. On a wide
+# screen you can put the two scripts side by side.
 #
-# Every command on these pages was run while the page was built, unless the line below it says "not
-# run here", and what is printed is what it printed. Each block was run in a fresh copy of the
-# scripts. If you type them all in one folder, first move away what an earlier block has left (files
-# ``*.pt``, folders ``node0`` and ``node1``), since some scripts resume from what they find. Run it
-# yourself: ``make run`` in the repository sets everything up, and ``source .venv/bin/activate``
-# lets you type the commands as they stand here. Each page can also be taken along as a notebook,
-# with the link at its end; it brings its scripts with it.
+# Below a diff, the page runs the new stage. All output on these pages was printed by the commands
+# above it when the page was built.
+#
+# The pages run a stage with ``tools.series run``, which starts it with the launcher of its page:
+# Python, or torchrun. ``tools.series show`` prints it.
+#
+# To run the commands yourself, type ``make run`` once, in the folder of the repository. It installs
+# what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and type the
+# commands as they are, in the same folder. Each block was run in a fresh copy of the scripts. Some
+# scripts resume from the checkpoints they find, so delete the files ``*.pt`` before a block that
+# starts afresh. Every page is also a notebook: the link is at its end.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -89,30 +92,29 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # The parts of the script
 # -----------------------
 #
-# Every script of the series has the same parts in the same order, so that you always know where to
-# look:
+# All scripts have the same parts in the same order:
 #
 # ``Trainer``
-#    holds the model and the loop. ``_run_batch`` is one step: forward, backward, update.
-#    ``_run_epoch`` goes once through the data and reports the loss, ``_save_checkpoint`` writes
-#    model, optimizer and the number of epochs that have run, and ``train`` calls the two.
+#    holds the model and the training loop. ``_run_batch`` makes one step: forward, backward,
+#    update. ``_run_epoch`` makes one pass over the data and reports the loss. ``_save_checkpoint``
+#    writes the model, the optimizer's state, and how many epochs have run. ``train`` calls
+#    ``_run_epoch`` and ``_save_checkpoint``.
 #
 # ``load_train_objs``
-#    makes data set, model and optimizer. The seed is fixed, so that every run starts from the same
-#    weights.
+#    creates the dataset, the model and the optimizer. Its seed is fixed, so every run starts from
+#    the same weights.
 #
 # ``prepare_dataloader``
-#    decides the order of the samples. ``RandomSampler`` shuffles them; seeded with the number of
-#    the epoch, it gives a new order in each epoch and the same orders in each run.
+#    decides the order of the samples. ``RandomSampler`` shuffles them. Its generator is seeded with
+#    the epoch, so every epoch has a new order, and every run has the same orders.
 #
 # ``utils.py``
-#    holds what no page teaches: the data, the command line, the choice of the device, files written
-#    so that they are never half there. What in it has to do with several processes is explained
-#    where a script calls it. ``guard.py``, which it needs beside it, turns mistakes into one-line
-#    messages; you need not read it.
+#    holds what no page teaches: the dataset, the command line, the choice of the device, and
+#    writing files safely. It needs ``guard.py``, which turns mistakes into one-line messages. You
+#    need not read either.
 #
-# All scripts take the same arguments: the number of epochs, the epochs between two saves, and if
-# you like ``--batch_size`` and ``--checkpoint_path``.
+# All scripts but the last take the same arguments: the number of epochs, the epochs between two
+# saves, and the options ``--batch_size`` and ``--checkpoint_path``.
 #
 # The whole script
 # ----------------

@@ -5,145 +5,146 @@ What is DDP
 """
 
 # %% [markdown]
-# **You will be able to** say what ``DistributedDataParallel`` does between two lines of your script,
-# what it sends, how much of it, and why the result is the one that a single device would have had.
+# **You will be able to** say what ``DistributedDataParallel`` (DDP) does during a training step,
+# how many bytes it sends, and why the result is the same as on one device.
 #
-# **You need** the :doc:`0_intro`, and nothing of distributed training.
+# **You need** the :doc:`0_intro`.
 #
 # The idea
 # --------
 #
-# One device is too slow, so take several. Give each a copy of the model and a share of every batch.
-# Each computes a loss and gradients on its own share. If each now took its step, the copies would
-# drift apart. So before the step they **average their gradients**. Equal weights, equal gradients:
-# equal weights again.
+# One device is too slow, so use several. Give each a copy of the model and a share of the samples
+# of every step. Each computes a loss and gradients on its own share. If each device updated its
+# copy with its own gradients, the copies would drift apart. So the devices **average their
+# gradients** before the update. The copies start with equal weights and apply equal gradients, so
+# they stay equal.
 #
-# That is *data parallelism*, and DDP is PyTorch's form of it. A few words are needed to talk about it:
+# This is *data parallelism*, and DDP is PyTorch's implementation of it. Six terms describe it:
 #
-# - A :term:`process` is a running program with memory of its own. There is one for each device, and all
-#   run the same script. (They are processes, not threads: Python's threads would wait for each
-#   other.)
-# - The :term:`rank` is the number of a process, from 0; the :term:`world size` is how many there are.
-# - The processes form a :term:`process group`. What they do together is a :term:`collective`: an
-#   operation that *every* process of the group must call, or the others wait.
-# - The collective that matters most is **all-reduce**: everybody brings a tensor, and everybody
-#   gets the sum.
-# - The :term:`backend` carries it out: NCCL between GPUs, :term:`gloo` between CPUs. All of this page
-#   runs on CPUs.
+# - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
+#   all processes run the same script. Threads of one process would be slower, because only one of
+#   them can run Python at a time: they wait for each other at the *global interpreter lock*, the
+#   GIL.
+# - The :term:`rank` is the number of a process, counted from 0.
+# - The :term:`world size` is the number of processes.
+# - A :term:`process group` is a set of processes that communicate. At first there is one, with all
+#   processes in it.
+# - A :term:`collective` is an operation that every process of the group must call. If one does not,
+#   the others wait for it. The most important collective is **all-reduce**: every process passes a
+#   tensor, and every process receives the sum of all of them.
+# - The :term:`backend` is the library that moves the data: NCCL between GPUs, :term:`gloo` between
+#   CPUs. All commands on this page use CPUs.
 
 # %% [markdown]
 # Averaging by hand
 # -----------------
 #
-# This is all of it. ``OurDDP`` stands in for ``DistributedDataParallel``. When it is made it sends the
-# weights of rank 0 to all others, and after every ``backward()`` it averages the gradients:
+# ``OurDDP`` replaces ``DistributedDataParallel``. Its constructor broadcasts the weights of rank 0:
+# every process receives them in place of its own. After each ``backward()``, it averages the
+# gradients:
 #
 # .. literalinclude:: ../theory/average_by_hand.py
 #    :pyobject: OurDDP
 #
-# The script trains three models side by side: one with ``OurDDP``, one with the real DDP, each process
-# with its half of the batch, and one that takes the whole batch alone. Before each of four steps it
-# compares their weights; step 0 is right after the broadcast.
+# The script trains three copies of a model for four steps and compares their weights before each
+# step. One copy uses ``OurDDP`` and one the real DDP, both on two processes with half of the batch
+# each. The third uses no DDP, and every process trains it on the whole batch.
 #
 # .. run::
 #    :expect: ^Step 3: weights differ by 0 between ranks, by 0 from DDP
 #
 #    {average_by_hand}
 #
-# Line by line:
+# - **Between ranks: 0.** The processes started with different weights, as the first line shows.
+#   After the broadcast the weights are equal, and they stay equal. No process ever compares or
+#   corrects weights. Equal gradients are enough.
+# - **From DDP: 0.** With two processes, ``OurDDP`` computes what DDP computes, to the last bit.
+# - **From one process: 1e-08.** This is rounding. The sum of 32 numbers depends on the order in
+#   which they are added.
 #
-# - Every process had drawn other weights. One :term:`broadcast` from rank 0 made them equal. Buffers,
-#   such as the running means of a batch normalisation, travel too.
-# - Between the ranks the difference is 0, and it stays 0. Nobody ever compares or corrects weights:
-#   equal gradients are enough.
-# - From the real DDP the difference is 0 as well, to the last bit. DDP divides each gradient by the
-#   world size before it sums, ours afterwards; for two processes that makes no difference.
-# - From one process with the whole batch there are a few units of the last decimal, because
-#   floating-point sums depend on their order.
+# Why the average is right
+# ------------------------
 #
-# Why the average?
-# ----------------
+# The loss is a mean over the samples of a batch. Here each of two ranks computes the mean over its
+# 16 samples. The mean of these two means is the mean over all 32 samples, and the same holds for
+# gradients. So the averaged gradient is the gradient of the whole batch.
 #
-# The loss is a mean over the samples of a batch: of the 16 that a rank has, say. The gradient of a
-# mean is the mean of the gradients. Two ranks have the means over two halves, and *the mean of the
-# two is the mean over all 32*: the gradient of the large batch.
+# This is true only if all shares have the same size. The last two lines of the output show why.
+# With shares of 4 and 28 samples, the mean of the two means is 0.3064, but the mean over all
+# samples is 0.2987. ``DistributedSampler``, on the next page, gives every rank the same number of
+# samples.
 #
-# That holds if the shares are equal. The last two lines of the output show what happens if they are
-# not: the mean of means weighs ranks, not samples. ``DistributedSampler`` makes the shares equal
-# for you.
-#
-# It is the *average*, not the sum. With the sum the step would grow with the number of processes, as if
-# somebody had turned up the learning rate.
+# The sum would be wrong. It grows with the number of processes, as if the learning rate did.
 
 # %% [markdown]
-# Starting as soon as a gradient is there
-# ---------------------------------------
+# Sending each gradient as soon as it is computed
+# -----------------------------------------------
 #
-# ``backward()`` goes through the layers from the last to the first. When it is at the first one, the
-# gradient of the last has long been ready. There is no need to wait:
+# ``OurDDP`` starts to send after ``backward()`` has ended. But ``backward()`` computes the
+# gradients of the last layer first. While it works on the earlier layers, these gradients are
+# ready, and nothing sends them.
 #
 # .. lesson-diff:: average_with_hooks
 #    :edit: start-when-ready
-#    :confirmed: 224e28e9c601
+#    :confirmed: 4f6e11d33af0
 #
-#    A *hook* is a function that PyTorch calls at a certain moment, here as soon as a parameter has its
-#    gradient. ``async_op=True`` starts the all-reduce and returns at once; ``work.wait()``
-#    waits for it later, before the optimizer needs the result. In between, backward goes on.
+#    A *hook* is a function that PyTorch calls at a certain point. Here autograd calls it as soon as
+#    a parameter has its gradient. With ``async_op=True``, ``all_reduce`` only starts the operation
+#    and returns at once. ``work.wait()`` waits for it later, before the optimizer uses the
+#    gradient.
 #
-#    All processes must start their all-reduces in the same order, for the first one of one rank is
-#    matched with the first one of another. Since all run the same model, they do. (A model that takes
-#    different paths on different ranks breaks this; DDP has ``find_unused_parameters`` for such.)
-
-# %% [markdown]
-# In which order they come
-# ------------------------
-#
-# .. lesson-diff:: average_with_hooks
-#    :edit: say-the-order
-#    :confirmed: 9281fd2bee40
-#
-#    The layers are named 0 to 5, and the gradients arrive from 5 to 0. This, and not that "layers
-#    are independent", is why communication and computation can overlap: *backward is a sequence,
-#    and what it has finished it does not touch again.*
+#    All ranks must start their all-reduces in the same order, because the backend matches the first
+#    one of each rank, then the second, and so on. All ranks run the same model, so the order is the
+#    same. If a step skips layers of the model, DDP waits for their gradients.
+#    ``find_unused_parameters=True`` makes it look for them.
 #
 # .. run::
 #    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
+#    :mark: Gradients arrive|all-reduces
+#    :show: 2 0
 #
 #    {average_with_hooks}
+#
+# The layers are numbered 0 to 5, and the gradients arrive from 5 to 0. ``backward()`` never changes
+# a gradient after it has arrived, so sending can overlap with the rest of ``backward()``. Six
+# layers have six weights and six biases, so there are twelve gradients, and each needs its own
+# all-reduce.
 
 # %% [markdown]
 # One all-reduce for many gradients
 # ---------------------------------
 #
-# Twelve small all-reduces cost twelve times the time that a message takes to get there at all. Put
-# into larger pieces, the same bytes need fewer messages:
+# Every message takes some time to arrive, however small it is: its *latency*. Twelve small
+# all-reduces pay it twelve times.
 #
 # .. lesson-diff:: average_in_buckets
 #    :edit: fill-buckets
-#    :confirmed: 81e55f048fe7
+#    :confirmed: 57122d3fcb59
 #
-#    A :term:`bucket` takes gradients in the order in which backward delivers them, until it is
-#    full. When the last of its gradients has come, all are copied into one piece of memory, and
-#    that is all-reduced. Afterwards the gradients *are* views of that piece, so nothing is copied
-#    back.
+#    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
+#    buckets in the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets
+#    gradients to ``None``, so one that is not ``None`` has arrived. When the last gradient of a
+#    bucket has arrived, all of them are copied into it, and one all-reduce sends it. Afterwards
+#    each gradient is a view of its part of the bucket, so nothing is copied back.
 #
-#    DDP does the same, with a first bucket of 1 MiB, so that something is under way early, and
-#    further ones of 25 MiB (``bucket_cap_mb``). After the first iteration it rebuilds its buckets
-#    in the order in which the gradients really came.
+#    DDP does the same. By default its first bucket holds 1 MiB, so that sending starts early, and
+#    the others 25 MiB. ``bucket_cap_mb`` sets the size of all of them.
 #
 # .. run::
 #    :expect: Each step: 3 all-reduces, 25,344 bytes
+#    :mark: all-reduces
+#    :show: 2 0
 #
 #    {average_in_buckets}
+#
+# The number of bytes is the same. Three all-reduces send them, not twelve.
 
 # %% [markdown]
 # Where the time goes
 # -------------------
 #
-# The four ways, with a model of 8 layers and 32 MiB of gradients, measured on the machine that built
-# this page. "In 16" says that 16 all-reduces were under way for so many milliseconds; "after backward"
-# is the time from the last gradient to the last average. Each column is a median of its own, so they
-# do not add up exactly. Buckets hold 8 MiB here, in DDP too.
+# ``timeline.py`` measures the three scripts and DDP with a larger model: 8 layers with 32 MiB of
+# gradients, in buckets of 8 MiB. It measured this on the machine that built this page:
 #
 # .. run::
 #    :expect: All four leave the same gradients
@@ -152,6 +153,10 @@ What is DDP
 #
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
+#
+# The column "all-reduces" has their time in all and their number. "After backward" is the time from
+# the last gradient to the last average. Each number is a median by itself, so a row does not add up
+# exactly.
 
 # %%
 import json
@@ -184,34 +189,43 @@ patches = [axes[0].barh(0, 0, color=color) for color in colors.values()]
 figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside upper right", ncols=3)
 
 # %% [markdown]
-# Above, the all-reduces begin when backward has ended; below, during it. What that saves depends on
-# who does the work. Between GPUs, engines of their own carry the bytes, and backward hides nearly
-# all of it. Here the two processes share two cores, and gloo adds the numbers up on the same cores.
-# So "after backward" becomes shorter, but backward itself longer, and only the difference is won.
+# By hand, the all-reduces begin when ``backward()`` has ended. In the other three they begin during
+# it. How much time that saves depends on what else the hardware has to do. Between GPUs, NCCL's
+# kernels occupy a few of the GPU's multiprocessors and leave the rest to ``backward()``, so
+# ``backward()`` hides most of the time that sending takes. Here two processes share a CPU, and gloo
+# adds numbers on the same cores that compute gradients. So ``backward()`` becomes slower while it
+# sends, and a step may take as long as before. On CPUs, the figure shows *when* the all-reduces
+# run, not how much time that saves.
 
 # %% [markdown]
 # A ring
 # ------
 #
-# How do you sum tensors that lie in four processes? If each sent everything to each, every process
-# would send its whole tensor three times, and with more processes ever more. A *ring* does better.
-# The tensor is cut into as many chunks as there are processes, and each process only ever talks to
-# its neighbours. (``isend`` and ``irecv`` begin to send to one process or to receive from one, and
-# ``wait()`` waits for it. A view is a part of the tensor, not a copy.)
+# How can four processes sum their tensors? If each sends its whole tensor to each of the others, it
+# sends three times the size of the tensor. With more processes it sends even more. A *ring* sends
+# less. Each process cuts its tensor into as many chunks as there are processes, sends only to its
+# right neighbour and receives only from its left one.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
 #
-# Let every rank bring its own power of two, so that a sum tells whose numbers are in it:
+# Take rank 0. In step 0 it sends chunk 0 to rank 1, and receives chunk 3 from rank 3, which it adds
+# to its own chunk 3. In step 1 it sends that sum on to rank 1.
+#
+# ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
+# until that is done. To see whose numbers are in a sum, rank 0 fills its tensor with 1, rank 1 with
+# 2, rank 2 with 4 and rank 3 with 8:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
+#    :show: 8 0
 #
 #    python docs/theory/ring_all_reduce.py
 #
-# First chunks are *added* on their way around: the *reduce-scatter*. After three steps each rank
-# holds one chunk that is complete: 15 = 1 + 2 + 4 + 8. Then the complete chunks are *copied* around
-# once more: the *all-gather*.
+# In the first three steps, each process *adds* the chunk it receives to its own. This half is
+# called *reduce-scatter*. After it, each rank holds one complete chunk: 15 = 1 + 2 + 4 + 8. In the
+# last three steps, the processes *copy* the complete chunks around the ring. This half is the
+# *all-gather*.
 
 # %%
 log = lab.run("python docs/theory/ring_all_reduce.py")
@@ -240,15 +254,21 @@ axes[0].tick_params(length=0)
 # How many bytes
 # --------------
 #
-# Each of ``N`` processes sends ``2 (N − 1)`` chunks of ``1/N`` of the tensor. For a tensor of ``S``
-# bytes that is
+# Each of *N* processes sends 2 (*N* − 1) chunks. A chunk is 1/*N* of the tensor. For a tensor of
+# *S* bytes, that makes
 #
-#    2 (N − 1) / N × S
+#    2 (*N* − 1) / *N* × *S*
 #
-# a process: ``S`` for two, nearly ``2 S`` for many, and *never more*, however many there are. The
-# script has counted what it sent, with a larger tensor, and the count agrees. That is why data
-# parallelism scales. (NCCL and gloo choose between rings, trees and other patterns; the amount is
-# of this order for all good ones.)
+# bytes per process: *S* for two processes, and less than 2 *S* for any number. The script counts
+# the bytes that it sends. For 400,000 floats the count is exact; the other two tensors cannot be
+# cut into equal chunks:
+#
+# .. run::
+#    :expect: Every rank holds 15 everywhere
+#    :show: 0 6
+#    :mark: each sent
+#
+#    python docs/theory/ring_all_reduce.py
 
 # %%
 counted = re.findall(r"([\d,]+) floats.*\n +each sent ([\d,]+) to ([\d,]+) bytes", log)
@@ -267,27 +287,27 @@ axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
 # %% [markdown]
-# So in each step a process sends between one and two times the size of the gradients, whatever the
-# size of the batch. A larger batch means more work for the same bytes; it is the first thing to try
-# where DDP is not faster.
+# So in each step a process sends one to two times the size of the gradients, whatever the batch
+# size. A larger batch is more computation for the same bytes. If DDP is not faster than one device,
+# try that first. It also changes the training: :doc:`batch_and_learning_rate` says how.
 #
-# What DDP is not
-# ---------------
+# The bytes are not all. The ring has 2 (*N* − 1) steps, one after the other, and each costs the
+# latency of a message. With thousands of processes latency dominates. For this reason NCCL also
+# uses trees, in which the number of steps grows with the logarithm of *N*.
 #
-# - It averages **gradients**, nothing else. The loss that a rank prints is its own; your metrics are
-#   too. :doc:`2_multigpu` reduces the loss. (Buffers, as in a batch normalisation, are not averaged
-#   either: in training, each ``forward`` copies those of rank 0 to all.)
-# - It does not join the **statistics of a batch**. A batch normalisation takes mean and variance over
-#   the samples of its own process. On GPUs ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)``
-#   puts layers in its place that take them over all processes.
-# - It does not touch the **data**. That the ranks see different samples is the sampler's doing.
-# - It does not save **memory**. Every process holds the whole model, its gradients and the state of
-#   its optimizer. (The older ``DataParallel`` also gathers on one GPU, which then runs out of
-#   memory; DDP has no such main GPU.)
-# - It does not start **processes**. ``mp.spawn`` does, in :doc:`2_multigpu`, and ``torchrun`` in
+# What DDP does not do
+# --------------------
+#
+# - **Average the loss.** DDP averages gradients only. The loss that a rank prints is that of its
+#   own share.
+#   :doc:`2_multigpu` reduces the loss over all ranks.
+# - **Average buffers.** A batch normalisation keeps its running mean in a buffer. In training,
+#   every ``forward()`` of DDP broadcasts those of rank 0 instead. In an evaluation the first one
+#   still does, so all ranks must call it.
+# - **Join the statistics of a batch.** A batch normalisation uses the mean of its own share. On
+#   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by one that uses all
+#   shares.
+# - **Distribute the data.** The sampler gives each rank its own samples.
+# - **Save memory.** Every process holds the whole model, its gradients and the optimizer's state.
+# - **Start processes.** ``mp.spawn`` does, in :doc:`2_multigpu`, and ``torchrun`` in
 #   :doc:`3_fault_tolerance`.
-#
-# The whole script
-# ----------------
-#
-# .. lesson-script:: average_in_buckets

@@ -6,18 +6,16 @@ Fault tolerance
 
 # %% [markdown]
 # **You will be able to** make a training run survive the death of its processes, and to prove that
-# it ends with the same checkpoint as an undisturbed run.
+# it ends with the same weights as a run that nothing disturbed.
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run and the more devices it has, the more likely one of them fails. With ``mp.spawn``
-# that ends the run. ``torchrun``, which comes with PyTorch, does more: it starts the processes, the
-# *workers*, and watches them. It is their :term:`agent`. When one fails, it terminates the others and
-# starts all of them again, and the script resumes from the newest :term:`checkpoint`.
+# The longer a run and the more devices it has, the more likely one of them fails. ``torchrun``, the
+# launcher that comes with PyTorch, starts the finished script:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
-#    :show: 4 2
+#    :show: 3 2
 #    :lines: 1 1
 #
 #    {multigpu_torchrun}
@@ -26,37 +24,163 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# Everything before the name of the script is for ``torchrun``, and each part is needed:
-#
-# ``--standalone``
-#    one node; the processes meet at a port that is free.
-#
-# ``--nproc_per_node=2``
-#    two processes. With GPUs, give their number.
-#
-# ``--max-restarts=3``
-#    how often all processes may be started again. The default is 0: then ``torchrun`` restarts
-#    nothing.
-#
-# ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    gives every restart its own :term:`store`. With the shared one, which is the default,
-#    restarted processes read the addresses of dead ones and cannot connect
-#    (`pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__).
-#
-# ``OMP_NUM_THREADS=1``
-#    one computing thread per process. With two or more processes ``torchrun`` sets it anyway, and
-#    warns if you have not.
+# If one of its processes dies, ``torchrun`` starts all of them again, and the script resumes from
+# its last :term:`checkpoint`, the file it saved. Three edits lead there. After each of them the
+# script runs, and this page breaks it.
 
 # %% [markdown]
-# Kill it
-# -------
+# Letting torchrun start the processes
+# ------------------------------------
 #
-# ``kill.py`` runs a command and shoots one of its workers, here after the epochs 12 and 27. It marks
-# every line with the seconds since the start:
+# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends one of its
+# processes SIGKILL, here after epoch 5 of 10. It shows the lines about epochs, and marks each with
+# the seconds since the start:
+#
+# .. run::
+#    :expect: process 1 terminated with signal SIGKILL
+#    :status: 1
+#    :mark: SIGKILL
+#
+#    python docs/labs/kill.py 5 python multigpu.py 10 2
+#
+# ``mp.spawn`` terminates the other process and reports the death. Then the run is over, and nothing
+# starts it again.
+#
+# .. lesson-diff:: multigpu_torchrun
+#    :edit: let-torchrun-start
+#    :confirmed: 8a0555eb9318
+#
+#    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`. It stays and
+#    watches them: it is their :term:`agent`. When a worker fails, the agent terminates the others
+#    and starts all of them again.
+#
+#    Each worker runs the script from its first line, so ``mp.spawn`` goes. The agent also sets the
+#    variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
+#    ``MASTER_ADDR`` and ``MASTER_PORT``. ``ddp_setup`` reads them as before, and does not change.
+#
+# .. run::
+#    :expect: Epoch +1 \| loss[\s\S]*failed \(exitcode: -9\)[\s\S]*Epoch +1 \| loss
+#    :mark: Epoch +1 \| loss|failed
+#    :show: 13 2
+#
+#    python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
+#
+# The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
+# new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
+
+# %% [markdown]
+# What the command says
+# ---------------------
+#
+# Everything before the name of the script is for ``torchrun``:
+#
+# ``--standalone``
+#    There is one node, that is, one machine. The processes meet at a port that is free.
+#
+# ``--nproc_per_node=2``
+#    It starts two workers. With GPUs, give their number.
+#
+# ``--max-restarts=3``
+#    It starts all workers again up to three times, then it gives up. The default is 0.
+#
+# ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
+#    Every restart gets a new :term:`store`. Otherwise restarted workers may fail to connect.
+#
+# ``OMP_NUM_THREADS=1``
+#    Each worker computes with one thread. With two or more workers ``torchrun`` sets this anyway,
+#    but prints a warning.
+#
+# ``hello.py`` prints the numbers that ``torchrun`` gives to each worker. Then the workers add up
+# their ranks, which shows that they reach each other:
+#
+# .. run::
+#    :expect: rank 1: .*LOCAL_RANK=1
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
+#
+# ``GROUP_RANK`` is the number of the node. Here it is always 0, since there is one node.
+#
+# .. fold:: Why a restart needs a new store
+#
+#    By default the workers use the store of the agent, which outlives them. After a restart the new
+#    workers find there the addresses of dead processes, and cannot connect: `pytorch#135712
+#    <https://github.com/pytorch/pytorch/issues/135712>`__. With the variable, rank 0 opens a store
+#    in each attempt, as it did under ``mp.spawn``.
+
+# %% [markdown]
+# Naming the cause of a failure
+# -----------------------------
+#
+# A worker can also fail by an exception. Let rank 1 raise one in its second epoch: ``sed`` puts an
+# ``assert`` into the script. At the end ``torchrun`` prints a report, of which ``grep`` shows the
+# main lines:
+#
+# .. run::
+#    :expect: Root Cause[\s\S]*To enable traceback
+#    :status: 1
+#    :mark: To enable traceback
+#
+#    python -m tools.series show multigpu_torchrun@1 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
+#
+# Under ``Root Cause`` the report says that rank 1 failed first, but not why.
+#
+# .. lesson-diff:: multigpu_torchrun
+#    :edit: name-the-cause
+#    :confirmed: 75ff9d104eaf
+#
+#    If ``worker`` ends with an exception, ``@record`` writes it into a file. ``torchrun`` reads the
+#    file and quotes it in the report.
+#
+# .. run::
+#    :expect: Root Cause[\s\S]*AssertionError: disaster
+#    :status: 1
+#    :mark: AssertionError
+#
+#    python -m tools.series show multigpu_torchrun@2 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
+#
+# Now the report names the error. Rank 0 is listed under ``Failures``. It lost its connection to
+# rank 1, or ``torchrun`` terminated it: either is only an echo. In a run of a hundred processes,
+# read ``Root Cause`` first.
+#
+# .. fold:: How torchrun finds the first failure
+#
+#    The agent looks at its workers ten times per second. It compares the times of the failures, in
+#    whole seconds, and names the earliest. A recorded exception has the time at which it was
+#    raised, a death the time at which torchrun found it. But when rank 1 ends, rank 0 loses its
+#    connection and fails a moment later, so the agent could find both dead at once. Therefore
+#    ``guard.py`` lets a process that lost a connection wait for two seconds before it ends.
+
+# %% [markdown]
+# Resuming from a checkpoint
+# --------------------------
+#
+# Look again at the output of ``multigpu_torchrun@1``. A checkpoint of epoch 4 was on the disk, and
+# the restarted workers trained from epoch 1.
+#
+# .. lesson-diff:: multigpu_torchrun
+#    :edit: resume
+#    :confirmed: 2bd86b9a211b
+#
+#    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
+#    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
+#
+#    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
+#    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``
+#    resumes. It was saved as ``epoch + 1``, since epochs count from 0. Nothing else is needed here,
+#    because the order of the samples follows from the number of the epoch.
+#
+#    ``utils.report_resume`` prints after which epoch training resumes. ``resume=True`` allows a
+#    ``--checkpoint_path`` that exists already.
+#
+# Kill this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the checkpoint of the
+# run at the top of this page, and afterwards ``same.py`` compares the two:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
-#    :show: 26 6
+#    :show: 20 2
+#    :mark: Resuming|bit for bit
 #    :lines: 2 4
 #
 #    {multigpu_torchrun}
@@ -65,9 +189,9 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# The last command compares the two checkpoints, that of the run above, which nobody disturbed, and
-# this one: weights, momentum and count of epochs are equal to the last bit. That is more than "it
-# resumes": a run that lost its momentum, or saw an epoch twice, or in another order, would end elsewhere.
+# The restarted workers resume after epoch 10, from the last checkpoint. In the end all weights and
+# momenta are those of the undisturbed run, bit for bit. This proves more than "it resumes". A run
+# that lost its momentum, or saw an epoch twice or in another order, would end with other weights.
 
 # %%
 import re
@@ -100,130 +224,38 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# A kill costs two things: the seconds of the restart, which the figure shows, and the epochs since
-# the last save, at most ``save_every`` of them.
-
-# %% [markdown]
-# Letting torchrun start the processes
-# ------------------------------------
-#
-# ``multigpu.py`` starts its own processes, so nothing is left to start them again.
-#
-# .. lesson-diff:: multigpu_torchrun
-#    :edit: let-torchrun-start
-#    :confirmed: 8a0555eb9318
-#
-#    ``torchrun`` runs the script once per process, as ``python`` would, and sets the variables that
-#    the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
-#    ``MASTER_PORT``. So these lines go, and with them counting and spawning. ``ddp_setup`` is
-#    unchanged. (The docstring begins with ``r`` because it now has backslashes.)
-
-# %% [markdown]
-# ``hello.py`` prints these variables in each process. Then the processes add up their ranks, which
-# shows that they reach each other:
-#
-# .. run::
-#    :expect: rank 1: .*LOCAL_RANK=1
-#
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
-#
-# ``LOCAL_RANK`` chooses the GPU. On one machine it equals ``RANK``; on several it does not, as
-# :doc:`4_multinode` shows. (``GROUP_RANK`` is the number of the node; the scripts do not use it.
-# ``MASTER_ADDR`` and ``MASTER_PORT`` differ from run to run and are left out.)
-#
-# Without ``torchrun`` these variables are missing, and our script prints how to start it:
-#
-# .. run::
-#    :expect: no RANK in the environment
-#    :status: 2
-#
-#    python multigpu_torchrun.py 50 10
-
-# %% [markdown]
-# Naming the cause of a failure
-# -----------------------------
-#
-# When a worker fails, ``torchrun`` prints a report. It says which rank failed *first* (of ten
-# processes nine usually fail because of the tenth) and with which status, but not why.
-#
-# .. lesson-diff:: multigpu_torchrun
-#    :edit: name-the-cause
-#    :confirmed: 75ff9d104eaf
-#
-#    ``@record`` writes the exception that leaves ``worker`` into a file, and the report quotes that
-#    file.
-
-# %% [markdown]
-# Let rank 1 fail in its second epoch, and look at the end of the report:
-#
-# .. run::
-#    :expect: AssertionError: disaster
-#    :status: 1
-#    :show: 0 20
-#
-#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' multigpu_torchrun.py > broken.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1
-#
-# and at the same without ``@record``:
-#
-# .. run::
-#    :expect: To enable traceback
-#    :status: 1
-#    :show: 0 11
-#
-#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/; /^@record/d' multigpu_torchrun.py > broken.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1
-#
-# The rank is there, the reason is not.
-
-# %% [markdown]
-# Resuming from a checkpoint
-# --------------------------
-#
-# A restarted worker runs the script from its first line: without this edit it would train from epoch 1.
-#
-# .. lesson-diff:: multigpu_torchrun
-#    :edit: resume
-#    :confirmed: 2bd86b9a211b
-#
-#    Every process reads the checkpoint whenever it starts, the first time as well as after a restart.
-#    If there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
-#
-#    A checkpoint has three parts. The **weights** go into the model within DDP. The **state of the
-#    optimizer** holds the momentum; without it training resumes, but not as before. The **number of
-#    epochs** that have run is where ``train`` resumes. It was saved as ``epoch + 1``, since epochs
-#    count from 0; with ``epoch`` the last epoch would run twice. Nothing else is needed, because
-#    the order of the samples follows from the number of the epoch.
-#
-#    ``utils.report_resume`` prints after which epoch training resumes, or that nothing is left to do.
-#    ``resume=True`` allows a ``--checkpoint_path`` that exists already.
-
-# %% [markdown]
-# How much does the momentum matter? Train 20 epochs, resume up to 50 without loading it, and compare
-# with an undisturbed run. (One process is enough to see it. With one process all scripts of the
-# series compute the same, to the last bit, and can read each other's checkpoints.)
-#
-# .. run::
-#    :expect: momentum_buffer +DIFFERENT
-#    :status: 1
-#
-#    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
-#    python single_gpu.py 20 10 --checkpoint_path broken.pt | tail -n 1
-#    torchrun --standalone broken.py 50 10 | tail -n 2
-#    python single_gpu.py 50 10 --checkpoint_path undisturbed.pt | tail -n 2
-#    python docs/labs/same.py undisturbed.pt broken.pt
-#
-# There was no error, and the last loss is the same in nearly every digit. Only the comparison shows it.
+# The figure shows what a kill costs: the seconds of the restart, and the epochs since the last
+# save, at most ``save_every`` of them.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **The job ends at the first death.** ``torchrun`` restarts nothing unless ``--max-restarts`` says
-# so. What it prints then is on the page of :doc:`symptoms`, under *Signal 9*.
+# **The momentum is lost.** A script that does not load the optimizer's state resumes without an
+# error. Here two scripts resume from the same checkpoint, of 20 epochs, and the second does not
+# load the momentum. With one process and a batch size of 256 an epoch has 8 steps, so every step
+# counts:
 #
-# **It trains nothing and ends with success.** The checkpoint has run as many epochs already. This is
-# the command once more, after the run above:
+# .. run::
+#    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
+#    :mark: Epoch 21 \|
+#
+#    torchrun --standalone multigpu_torchrun.py 20 20 --batch_size 256 | tail -n 2
+#    cp multigpu_torchrun.pt broken.pt
+#    torchrun --standalone multigpu_torchrun.py 25 25 --batch_size 256
+#    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
+#    torchrun --standalone broken.py 25 25 --batch_size 256
+#
+# Without the momentum the loss falls more slowly, because SGD has to build it up again. After epoch
+# 25 it is higher than the other's after epoch 24. So save everything that has a state.
+# :doc:`5_minGPT` adds what a larger trainer has.
+#
+# **The job ends at the first death.** ``torchrun`` restarts nothing unless ``--max-restarts`` says
+# so.
+# :doc:`symptoms` shows what it prints then, under *Signal 9*.
+#
+# **It trains nothing and ends with success.** The checkpoint has as many epochs already as the
+# command asks for. This is one more start after the run with the two kills:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -235,22 +267,28 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
+# **It is started without torchrun.** Then no variable is set, and the script prints how to start
+# it:
+#
+# .. run::
+#    :expect: no RANK in the environment
+#    :status: 2
+#
+#    python multigpu_torchrun.py 50 10
+#
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
-# leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it, so
-# the checkpoint is always the old one or the new one. Half a file from elsewhere is refused:
+# leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it,
+# so the checkpoint is always the old one or the new one. The script refuses half a file from
+# elsewhere:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all
 #    :status: 1
-#    :show: 0 4
 #
 #    echo "half of a file" > half.pt
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep multigpu_torchrun.py: | head -n 1
+#    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
 #
-# :doc:`symptoms` lists these and more by the text of their error.
-
-# %% [markdown]
-# The whole script
-# ----------------
+# This protects a run against the death of its processes. A machine that is lost takes the
+# checkpoint with it. The next page, :doc:`4_multinode`, trains on several machines and loses one.
 #
-# .. lesson-script:: multigpu_torchrun
+# :doc:`symptoms` lists these errors and more by their text.

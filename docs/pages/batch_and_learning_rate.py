@@ -5,53 +5,58 @@ Batch size and learning rate
 """
 
 # %% [markdown]
-# "Two GPUs do not give what one GPU gave" is the most frequent surprise with DDP, and nearly always
-# it is the :term:`batch size`. This page says what changes with the number of processes, proves what
-# does not, and shows what to do about the learning rate.
+# "Two GPUs give another result than one" is a frequent surprise with DDP. The usual cause is the
+# :term:`batch size`. This page shows what changes with the number of processes, what does not, and what to do
+# about the learning rate.
 #
-# What a step sees
+# What a step uses
 # ----------------
 #
-# ``--batch_size`` counts the samples of *one* process. All together take
+# In the first four scripts, ``--batch_size`` is the number of samples that *one process* takes per
+# step. All processes together take
 #
 #    batch size × number of processes = global batch
 #
-# in a step. DDP averages the gradients of the processes. Each of them is the gradient of a mean over
-# equally many samples, and the mean of such means is the mean over all of them: **the gradient of the
-# global batch**. The optimizer cannot tell it from one process with that batch size.
+# DDP averages the gradients of the processes. Each of them is a mean over equally many samples, so
+# their mean is the mean over all samples: **the gradient of the global batch**. The optimizer makes
+# the same update as one process with that batch size would. (Dropout and batch normalisation are
+# exceptions: they depend on how the batch is divided.)
 #
-# (The mean of means is the mean only where the shares are equal. For losses averaged over a varying
-# number of tokens they are not; then sum, divide by the count that an all-reduce
-# gives, and multiply by the number of processes, because DDP divides by it.)
+# If the shares have different sizes, this is wrong. An example is a loss that is averaged over a
+# varying number of tokens. Then sum the loss over this rank's tokens, and divide it by the tokens
+# of *all* ranks, which one all-reduce gives. Multiply it by the number of processes, because DDP
+# will divide by that number.
 
 # %% [markdown]
 # The proof
 # ---------
 #
-# The same global batch of 64, by the script for one device and by two processes. ``distance.py``
-# prints the largest difference between any two weights, and between any two momenta:
+# Here are two runs with a global batch of 64: one process with 64 samples, and two processes with
+# 32 each. ``distance.py`` prints the largest difference between two weights of the final
+# checkpoints, and between two momenta of the optimizer:
 #
 # .. run::
 #    :expect: ^two.pt .* weights [\d.]+e-0[789]
 #    :show: 0 4
+#    :mark: two.pt
 #
 #    python single_gpu.py 2 2 --batch_size 64 --checkpoint_path single.pt | tail -n 1
 #    NPROC=2 python multigpu.py 2 2 --batch_size 32 --checkpoint_path two.pt | tail -n 1
 #    python docs/labs/distance.py single.pt two.pt
 #
-# Sums are taken in another order, and the last bits of the floating-point numbers differ: less than
-# a millionth after 64 steps. (``multigpu.py`` with one process differs in no bit.)
+# After 64 steps the weights differ by less than a millionth. The difference is rounding, because
+# two processes add the samples in another order.
 #
-# It works because everything else is equal too: the initial weights (one seed), the order of the
-# samples (one permutation, dealt out), the data (the same on every process). Where two runs of
-# yours differ, look there first.
+# For this, everything else must be equal too: the initial weights (one seed), the order of the
+# samples (one permutation, distributed over the ranks) and the data. If two of your runs differ,
+# look there first.
 
 # %% [markdown]
-# What happens if you only add processes
-# --------------------------------------
+# If you only add processes
+# -------------------------
 #
-# With 32 samples a process, two processes take half as many steps in an epoch, each with the gradient
-# of a larger batch. At the same learning rate they have moved about half as far:
+# With 32 samples per process, two processes make half as many steps per epoch as one. The learning
+# rate is the same, so per epoch they move the weights about half as far:
 
 # %%
 import lab
@@ -76,17 +81,18 @@ axes.legend()
 # ----------
 #
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
-#   number of processes. It is the right first step, since it shows whether your changes are correct.
-# - **To go faster**, let the global batch grow, and the learning rate with it. For SGD the usual
-#   rule is linear: twice the batch, twice the rate, after a few epochs in which it climbs to that
-#   (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__: batch 8,192 on 256 GPUs, with the
-#   accuracy of a batch of 256). For Adam the square root of the factor is more common. Neither rule
-#   holds for ever: there is a size beyond which a larger batch buys nothing.
-# - **Do not** multiply the gradients by the number of processes. DDP averages; libraries that *sum*
-#   them make the learning rate depend on the number of devices without saying so.
+#   number of processes. Do this first, because it shows whether your changes are correct.
+# - **To train faster**, keep the batch size per process and raise the learning rate with the global
+#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, rising to it over the
+#   first epochs (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch of
+#   8,192 on 256 GPUs, as accurately as with a batch of 256). For Adam, people often use the square
+#   root of the factor. Both rules end somewhere: beyond a certain size, a larger batch gains
+#   nothing.
+# - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
+#   that multiplies the learning rate, in a place where nobody looks for it.
 #
-# The linear rule, tried: twice the rate for two processes. One line of the script changes, ``lr=1e-3``
-# to ``lr=2e-3``:
+# Here is the linear rule: twice the rate for two processes. One line of the script changes,
+# ``lr=1e-3`` to ``lr=2e-3``:
 
 # %%
 log = lab.run(
@@ -108,5 +114,5 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# It nearly falls on the curve of one process. That it goes so well is owed to the problem: a linear
-# model. On yours, measure.
+# The curve of two processes is now close to that of one. A linear model makes this easy. With your
+# model, measure.

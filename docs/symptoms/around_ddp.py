@@ -1,4 +1,4 @@
-"""Training through ddp.module: no gradient is averaged, and nobody says so."""
+"""Calling ddp.module(x) bypasses DDP, so gradients are never averaged."""
 
 import torch
 import two
@@ -9,9 +9,9 @@ def main(rank):
     model = DDP(torch.nn.Linear(1, 1, bias=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
-        source = torch.full((4, 1), 1.0 + rank)  # each rank its own samples
+        source = torch.full((4, 1), 1.0 + rank)  # other samples on each rank
         optimizer.zero_grad()
-        output = model(source) if two.MENDED else model.module(source)
+        output = model(source) if two.FIXED else model.module(source)
         (output - 5).square().mean().backward()
         optimizer.step()
         two.say(rank, f"step {step}: weight {model.module.weight.item():.4f}")

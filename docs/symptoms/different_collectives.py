@@ -1,4 +1,4 @@
-"""Rank 0 calls a collective that rank 1 does not call: both wait."""
+"""Rank 0 calls a collective that rank 1 does not call, and both hang."""
 
 import torch
 import torch.distributed as dist
@@ -7,7 +7,7 @@ import two
 
 def main(rank):
     loss = torch.tensor([1.0 + rank])
-    if rank == 0 or two.MENDED:  # "only rank 0 prints it, so only rank 0 ..."
+    if rank == 0 or two.FIXED:  # only rank 0, unless fixed
         dist.all_reduce(loss)
     if rank == 0:
         two.say(rank, f"loss of all ranks: {loss.item()}")

@@ -1,4 +1,4 @@
-"""A checkpoint of the DDP wrapper does not fit the model in it."""
+"""A checkpoint of the DDP wrapper does not load into the plain model."""
 
 import io
 
@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 def main(rank):
     model = DDP(torch.nn.Linear(4, 1))
     file = io.BytesIO()
-    saved = model.module if two.MENDED else model
+    saved = model.module if two.FIXED else model
     torch.save(saved.state_dict(), file)
     file.seek(0)
     torch.nn.Linear(4, 1).load_state_dict(torch.load(file))

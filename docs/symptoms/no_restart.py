@@ -1,4 +1,4 @@
-"""torchrun restarts no worker, unless it is told how often it may."""
+"""torchrun restarts no worker unless --max-restarts allows it."""
 
 import os
 import signal
@@ -6,10 +6,10 @@ import sys
 
 
 def launch():
-    from torch.distributed.run import main  # what the command torchrun calls
+    from torch.distributed.run import main  # what the torchrun command calls
 
     words = ["--standalone", "--nproc_per_node=1", sys.argv[0]]
-    if sys.argv[1:] == ["mended"]:
+    if sys.argv[1:] == ["fixed"]:
         words.insert(2, "--max-restarts=3")
     print("torchrun", *words, flush=True)
     main(words)
@@ -17,7 +17,7 @@ def launch():
 
 if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
     launch()
-elif os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":  # a worker, first time
+elif os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":  # the first start
     os.kill(os.getpid(), signal.SIGKILL)
 else:
     print("the worker runs again")

@@ -1,17 +1,17 @@
-"""The validation loss of one and the same model, on 1, 2 and 4 processes."""
+"""The same model has a different validation loss on 1, 2 and 4 processes."""
 
 import torch
 import torch.distributed as dist
 import two
 from torch.utils.data import DistributedSampler
 
-LOSSES = torch.arange(1.0, 10.0)  # of the nine validation samples; mean 5
+LOSSES = torch.arange(1.0, 10.0)  # nine validation samples; the mean is 5
 
 
 def main(rank):
     world_size = dist.get_world_size()
-    if two.MENDED:
-        mine = range(rank, len(LOSSES), world_size)  # none twice
+    if two.FIXED:
+        mine = range(rank, len(LOSSES), world_size)  # no sample twice
     else:
         mine = list(DistributedSampler(LOSSES, shuffle=False))
     totals = torch.tensor([LOSSES[mine].sum(), len(mine)])

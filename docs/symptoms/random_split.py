@@ -1,4 +1,4 @@
-"""Each rank splits the data by itself: most test samples are trained on."""
+"""Each rank draws its own split, so training sees most test samples."""
 
 import torch
 import torch.distributed as dist
@@ -7,7 +7,7 @@ from torch.utils.data import random_split
 
 
 def main(rank):
-    generator = torch.Generator().manual_seed(0) if two.MENDED else None
+    generator = torch.Generator().manual_seed(0) if two.FIXED else None
     train, test = random_split(range(1000), [0.9, 0.1], generator)
     splits = [None, None]
     dist.all_gather_object(splits, (set(train.indices), set(test.indices)))

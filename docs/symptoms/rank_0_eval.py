@@ -1,4 +1,4 @@
-"""Rank 0 evaluates alone, through DDP, whose forward calls a collective."""
+"""Only rank 0 evaluates, but DDP's forward() calls a collective."""
 
 import torch
 import two
@@ -11,7 +11,7 @@ def main(rank):
     for epoch in range(2):
         model.train()
         model(torch.rand(8, 4)).sum().backward()
-        if rank == 0 or two.MENDED:
+        if rank == 0 or two.FIXED:
             model.eval()
             with torch.no_grad():
                 model(torch.rand(8, 4))

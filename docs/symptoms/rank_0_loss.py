@@ -1,4 +1,4 @@
-"""DDP averages gradients; a loss stays that of its own rank's samples."""
+"""DDP averages gradients, but each rank's loss covers only its own samples."""
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,7 @@ def main(rank):
     loss = torch.nn.functional.mse_loss(model(source), targets)
     loss.backward()
     totals = torch.stack([loss.detach() * len(source), torch.tensor(4.0)])
-    if two.MENDED:
+    if two.FIXED:
         dist.all_reduce(totals)
     two.say(rank, f"gradient {model.module.weight.grad.item():.3f}, "
                   f"loss {totals[0] / totals[1]:.3f} over {totals[1]:.0f}")

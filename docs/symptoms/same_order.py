@@ -1,4 +1,4 @@
-"""DistributedSampler shuffles, but without set_epoch always in the same way."""
+"""Without set_epoch, DistributedSampler shuffles every epoch the same way."""
 
 import two
 from torch.utils.data import DataLoader, DistributedSampler
@@ -7,10 +7,10 @@ DATA = range(100)
 
 
 def main(rank):
-    sampler = DistributedSampler(DATA)  # shuffle=True is its default
+    sampler = DistributedSampler(DATA)  # shuffle=True is the default
     loader = DataLoader(DATA, batch_size=6, sampler=sampler)
     for epoch in range(3):
-        if two.MENDED:
+        if two.FIXED:
             sampler.set_epoch(epoch)
         first = next(iter(loader)).tolist()
         two.say(rank, f"epoch {epoch} begins with samples {first}")

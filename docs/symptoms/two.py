@@ -1,8 +1,8 @@
-"""Two processes on a CPU, over gloo, for the scripts of this folder.
+"""Run a function in two CPU processes over gloo, for the scripts here.
 
-They are forked, so that torch is imported once and a script takes a second or
-two. That is for small CPU scripts only: CUDA does not survive a fork, and the
-lessons spawn.
+The processes are forked, so torch is imported only once and a script takes a
+second or two. Do this in small CPU scripts only: CUDA does not work in a forked
+process. The lessons spawn their processes instead.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-MENDED = sys.argv[1:] == ["mended"]
+FIXED = sys.argv[1:] == ["fixed"]
 
 
 def say(rank, text):
@@ -27,11 +27,11 @@ def say(rank, text):
 def _hold(ports):
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     ports.put(store.port)
-    signal.pause()  # until it is terminated: the store lives as long as this
+    signal.pause()  # keep the store alive until run() terminates this
 
 
 def _start(rank, main, port, world_size, timeout):
-    torch.seed()  # forked, both would draw the same random numbers
+    torch.seed()  # otherwise the forked ranks draw the same random numbers
     store = dist.TCPStore("localhost", port)
     dist.init_process_group(
         store=store, rank=rank, world_size=world_size, timeout=timeout)
@@ -45,15 +45,16 @@ def _start(rank, main, port, world_size, timeout):
 
 
 def run(main, world_size=2, timeout=30):
-    """`main(rank)` in each process; ends the script if any of them failed.
+    """Call `main(rank)` in each process. If one fails, exit with status 1.
 
-    `timeout`: seconds that a collective waits for the others (if mended, 30).
+    `timeout`: seconds that a collective waits for the other ranks (fixed: 30).
     """
     if "DDP" in main.__globals__:
-        importlib.import_module("torch._dynamo")  # DDP would, in each process
-    timeout = timedelta(seconds=30 if MENDED else timeout)
+        importlib.import_module("torch._dynamo")  # or each rank does
+    timeout = timedelta(seconds=30 if FIXED else timeout)
     context = multiprocessing.get_context("fork")
-    # The store has threads: were it held here, a fork might copy a lock that one of them has.
+    # The store has threads, and a fork could copy a lock that one of them
+    # holds. So a process of its own holds the store.
     ports = context.SimpleQueue()
     holder = context.Process(target=_hold, args=(ports,), daemon=True)
     holder.start()

@@ -1,4 +1,4 @@
-"""The same epoch on one process and on two ends with different weights."""
+"""One epoch on one process and on two gives different weights."""
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ def main(rank):
     model = DDP(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     world_size = dist.get_world_size()
-    batch = 32 // world_size if two.MENDED else 32
+    batch = 32 // world_size if two.FIXED else 32
     loader = DataLoader(DATA, batch, sampler=DistributedSampler(DATA))
     for source, targets in loader:
         optimizer.zero_grad()

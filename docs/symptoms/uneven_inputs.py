@@ -1,4 +1,4 @@
-"""Rank 0 has three batches, rank 1 has two: the third backward waits."""
+"""Rank 0 has three batches and rank 1 has two: the third backward() hangs."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def main(rank):
     model = DDP(torch.nn.Linear(4, 1))
-    with Join([model]) if two.MENDED else contextlib.nullcontext():
+    with Join([model]) if two.FIXED else contextlib.nullcontext():
         for batch in range(3 - rank):
             model(torch.rand(8, 4)).sum().backward()
             two.say(rank, f"batch {batch} done")

@@ -1,8 +1,8 @@
-"""Average each gradient as soon as it is there, while backward goes on.
+"""Send each gradient as soon as it is computed, during backward().
 
     python docs/theory/average_with_hooks.py
 
-Runs on the CPU over gloo by design; NPROC=4 asks for more than two processes.
+Runs two CPU processes over gloo, with or without GPUs. NPROC=4 starts four.
 """
 
 import copy
@@ -10,7 +10,7 @@ import os
 import sys
 
 import torch
-import torch._dynamo  # imported later, by DDP, it keeps the group alive
+import torch._dynamo  # a later import would keep the group's threads alive
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 WORLD_SIZE = int(os.environ.get("NPROC", 2))
 
-torch.manual_seed(0)  # the same batch in every process: 16 samples for each
+torch.manual_seed(0)  # the same data in every process, 16 samples per rank
 INPUTS = torch.randn(16 * WORLD_SIZE, 32)
 TARGETS = INPUTS.sin()
 
@@ -26,26 +26,26 @@ TARGETS = INPUTS.sin()
 class OurDDP:
     def __init__(self, model):
         self.parameters = list(model.parameters())
-        for tensor in model.state_dict().values():  # weights, and buffers too
+        for tensor in model.state_dict().values():  # weights and buffers
             dist.broadcast(tensor, src=0)
-        self.arrived = []  # parameters, in the order of their gradients
-        self.under_way = []  # all-reduces to be waited for
+        self.arrived = []  # parameters, in the order their gradients arrive
+        self.under_way = []  # all-reduces to wait for
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(self._gradient_ready)
 
     def _gradient_ready(self, parameter):
-        """Backward calls this as soon as `parameter` has its gradient."""
+        """Autograd calls this as soon as `parameter` has its gradient."""
         self.arrived.append(parameter)
         gradient = parameter.grad
         work = dist.all_reduce(gradient, async_op=True)
         self.under_way.append((gradient, work))
 
     def average_gradients(self):
-        """To be called after backward and before the step of the optimizer."""
+        """Call this after backward() and before optimizer.step()."""
         self.sizes = [gradient.nbytes for gradient, _ in self.under_way]
         for gradient, work in self.under_way:
             work.wait()
-            # The mean, as of one batch: the sum would make a longer step.
+            # Mean, not sum: a sum would act like a larger learning rate.
             gradient /= WORLD_SIZE
         self.under_way.clear()
 
@@ -55,12 +55,12 @@ def weights(model):
 
 
 def main(rank, results):
-    torch.manual_seed(rank)  # on purpose: every process draws other weights
+    torch.manual_seed(rank)  # on purpose: every rank draws different weights
     model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(6)))
     drawn = weights(model)
     ddp = DDP(copy.deepcopy(model))
     ours = OurDDP(model)
-    alone = copy.deepcopy(model)  # takes the whole batch, asks nobody
+    alone = copy.deepcopy(model)  # trains on the whole batch, sends nothing
     parameters = [p for m in (model, ddp, alone) for p in m.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     mine = slice(16 * rank, 16 * (rank + 1))
@@ -87,7 +87,7 @@ def worker(rank, port, results):
         "gloo", store=store, rank=rank, world_size=WORLD_SIZE)
     try:
         main(rank, results)
-        dist.barrier()  # until all are done; a rank that crashed never comes
+        dist.barrier()  # wait until every rank is done
     finally:
         dist.destroy_process_group()
 
@@ -103,14 +103,14 @@ def check(holds, finding):
 
 
 if __name__ == "__main__":
-    # Memory that all processes share: [step, whose, rank, weight].
+    # Shared by all processes; indexed by [step, model, rank, weight].
     results = torch.zeros(4, 4, WORLD_SIZE, 6 * 33 * 32).share_memory_()
     store = dist.TCPStore("localhost", 0, is_master=True)  # 0: any free port
     mp.spawn(worker, args=(store.port, results), nprocs=WORLD_SIZE)
 
     apart = largest(results[0, 0] - results[0, 0, 0])
     check(apart > 0, f"Drawn from different seeds: {apart:.3f} between ranks")
-    # DDP divides before it sums: for two processes that gives the same bits.
+    # DDP divides, then sums. For two processes that gives the same bits.
     tolerance = 0 if WORLD_SIZE == 2 else 1e-6
     for step, (_, ours, ddp, alone) in enumerate(results):
         apart, from_ddp = largest(ours - ours[0]), largest(ours - ddp)
@@ -120,8 +120,8 @@ if __name__ == "__main__":
             f"Step {step}: weights differ by {apart:g} between ranks, by "
             f"{from_ddp:g} from DDP, by {from_alone:.0e} from one process")
 
-    # Why shares must be equal: a mean of means weighs ranks, not samples.
-    losses = (INPUTS - TARGETS).square().mean(dim=1)  # of no model at all
+    # Shares must be equal, because a mean of means weighs ranks, not samples.
+    losses = (INPUTS - TARGETS).square().mean(dim=1)  # of an identity model
     for cut in (len(losses) // 2, 4):
         means = [share.mean() for share in losses.tensor_split([cut])]
         print(

@@ -1,10 +1,11 @@
-"""Measure when a process computes and when it communicates, in four ways.
+"""Measure when a process computes and when it communicates, in four variants.
 
     python docs/theory/timeline.py
 
-The three scripts beside this one and the real DDP, with a larger model. With
---json FILE it also writes one iteration of each, for a picture. Runs on the
-CPU over gloo by design; NPROC=4 asks for more than two processes.
+The variants are average_by_hand.py, average_with_hooks.py,
+average_in_buckets.py and DDP, all with a larger model. With --json FILE the
+script also writes the events of one iteration per variant, for a figure.
+Runs two CPU processes over gloo, with or without GPUs. NPROC=4 starts four.
 """
 
 import argparse
@@ -25,15 +26,15 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 SCRIPTS = (average_by_hand, average_with_hooks, average_in_buckets)
 LAYERS, WIDTH, BATCH, BUCKET_MIB = 8, 1024, 64, 8
-ITERATIONS, WARM_UP = 5, 2  # DDP settles its buckets after the first iteration
-now = time.perf_counter  # one clock for all processes of a machine
+ITERATIONS, WARM_UP = 5, 2  # DDP rebuilds its buckets after the first iteration
+now = time.perf_counter  # the same clock in all processes of a machine
 
-events = []  # (kind, start, end) in the iteration at hand
-notes = []  # futures: the entries that the all-reduces under way will make
+events = []  # (kind, start, end) of the current iteration
+notes = []  # futures: done when the all-reduces have added their events
 
 
 def noted(all_reduce):
-    """`all_reduce` as it was, but its start and end get into `events`."""
+    """Wrap `all_reduce` so that it adds its start and end to `events`."""
 
     def all_reduce_and_note(tensor, async_op=False):
         start = now()
@@ -48,14 +49,14 @@ def noted(all_reduce):
 
 
 def average_bucket(_, bucket):
-    """What DDP does with a full bucket; in Python, so that it is noted."""
+    """Average a bucket as DDP does, but through the wrapped all_reduce."""
     gradient = bucket.buffer().div_(WORLD_SIZE)
     work = dist.all_reduce(gradient, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 
 
 def prepare():
-    """The four models, each with what averages its gradients after backward."""
+    """Return the four models, each with what to call after backward()."""
     torch.manual_seed(0)
     layers = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
     model = torch.nn.Sequential(*layers)
@@ -67,16 +68,16 @@ def prepare():
         prepared[script.__name__] = copied, average
     ddp = DDP(model, bucket_cap_mb=BUCKET_MIB)
     ddp.register_comm_hook(None, average_bucket)
-    prepared["DDP"] = ddp, lambda: None  # its backward waits for the averages
+    prepared["DDP"] = ddp, lambda: None  # its backward() waits for the averages
     for model, _ in prepared.values():
-        last = next(model.parameters())  # the last one to get its gradient
+        last = next(model.parameters())  # the last to get its gradient
         last.register_post_accumulate_grad_hook(
             lambda _: events.append(("computed", now(), now())))
     return prepared
 
 
 def iterate(model, average_gradients, inputs):
-    """One step, without the optimizer's part; returns its events."""
+    """Run one step without the optimizer, and return its events."""
     model.zero_grad()
     dist.barrier()
     events.clear()
@@ -95,10 +96,10 @@ def iterate(model, average_gradients, inputs):
 
 
 def milliseconds(iteration):
-    """How long it took: the columns of the table."""
+    """Return the columns of the table for one iteration."""
     (_, start, forward), (_, _, computed), (_, _, end), *reduces = iteration
     under_way = until = 0
-    for _, begun, done in sorted(reduces):  # two at a time count once
+    for _, begun, done in sorted(reduces):  # overlapping ones count once
         under_way += max(0, done - max(begun, until))
         until = max(done, until)
     return [
@@ -115,7 +116,7 @@ def main(rank, path, differences):
     measured = {name: [] for name in prepared}
     order = list(prepared)
     for _ in range(WARM_UP + ITERATIONS):
-        order.append(order.pop(0))  # each time another one begins
+        order.append(order.pop(0))  # each time, another variant runs first
         for name in order:
             measured[name].append(iterate(*prepared[name], inputs))
     for iterations in measured.values():
@@ -160,7 +161,7 @@ def worker(rank, port, *args):
         "gloo", store=store, rank=rank, world_size=WORLD_SIZE)
     try:
         main(rank, *args)
-        dist.barrier()  # until all are done; a rank that crashed never comes
+        dist.barrier()  # wait until every rank is done
     finally:
         dist.destroy_process_group()
 

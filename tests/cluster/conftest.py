@@ -1,4 +1,4 @@
-"""Clusters made of namespaces; without root they are skipped, by name."""
+"""Clusters made of namespaces. Without root, pytest skips these tests by name."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.whi
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_starts():
-    """All that is started imports torch: more than a hundred times. Not where time is measured."""
+    """More than a hundred processes import torch: make that fast, except when we measure times."""
     with pytest.MonkeyPatch.context() as patch:
         if "CLUSTER_RECORD" not in os.environ:
             patch.setenv("PYTHONPATH", str(ROOT / "tools" / "quick"), prepend=os.pathsep)
@@ -26,7 +26,7 @@ def quick_starts():
 
 @pytest.fixture
 def cluster():
-    """Makes clusters of a size; all are taken down."""
+    """Makes clusters of a given size, and takes them down."""
     if not POSSIBLE:
         pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
     with ExitStack() as stack:
@@ -35,13 +35,13 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def one_node(trained):
-    """The checkpoint of one node with four processes, after the arguments SHORT."""
+    """The checkpoint of one node with four processes, trained with the arguments SHORT."""
     return trained("multinode", *SHORT[1:], nproc=4).folder / "multinode.pt"
 
 
 @pytest.fixture(scope="session")
 def undisturbed(trained):
-    """That of a training that nobody disturbs."""
+    """The checkpoint of an undisturbed training."""
     return trained("multinode", *ARGS[1:]).folder / "multinode.pt"
 
 

@@ -1,4 +1,4 @@
-"""Commands that run on the nodes of a cluster, and what they say, line by line."""
+"""Run commands on a cluster's nodes, and read their output line by line."""
 
 import bisect
 import os
@@ -18,14 +18,14 @@ SHORT = ["multinode.py", "4", "2", "--batch_size", "32"]
 
 
 def lay(folder, *more):
-    """Copy the lesson into a folder, and what else of the project is named."""
+    """Copy the lesson and `more` of the project into a folder."""
     for name in (*FILES, *more):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
 
 
 def crash(folder, rank):
-    """Lay a lesson, crashing.py, that fails on this rank after the first backward. The line."""
+    """Write crashing.py, which fails on this rank after the first backward. Returns that line."""
     lay(folder)
     line = f'dist.get_rank() == {rank} and {{}}["boom"]'
     backward = "        loss.backward()\n"
@@ -36,7 +36,7 @@ def crash(folder, rank):
 
 
 def close(one, other, tolerance=1e-6):
-    """Whether the weights in two checkpoint files differ nowhere by more than that."""
+    """Whether the weights in two checkpoint files are equal within `tolerance`."""
     weights, others = (torch.load(file)["model"] for file in (one, other))
     return weights.keys() == others.keys() and all(
         (weights[key] - others[key]).abs().max() <= tolerance for key in weights
@@ -44,7 +44,7 @@ def close(one, other, tolerance=1e-6):
 
 
 class Command(Process):
-    """A command on one node. `times` are those of its lines, in seconds since the start."""
+    """A command on one node. `times` has the time of each line, in seconds since the start."""
 
     def __init__(self, cluster, node, words, env=None):
         self.started, self.times = time.monotonic(), []
@@ -56,6 +56,6 @@ class Command(Process):
         return time.monotonic() - self.started
 
     def wait_for(self, pattern, since=0.0, limit=LIMIT):
-        """When a line said that, after `since` seconds. Fails the test if none does."""
+        """When a line matched, after `since` seconds. Fails the test if no line does."""
         number = super().wait_for(pattern, bisect.bisect_left(self.times, since), limit)
         return self.times[number - 1]

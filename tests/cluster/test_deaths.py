@@ -1,4 +1,4 @@
-"""What dies on real nodes, when the others notice, and what the training ends with."""
+"""Kill workers and nodes: when do the others notice, and with which weights does training end?"""
 
 import signal
 
@@ -14,7 +14,7 @@ def test_a_worker_is_killed_then_an_agent(training, undisturbed):
     fault = Fault("an agent is killed, and started again", training)
     training.signal("node2", "agent", signal.SIGKILL)
     fault.noticed()
-    assert training["node2"].wait(NOTICED) != 0  # its workers have let go of its output, too
+    assert training["node2"].wait(NOTICED) != 0  # its workers have closed its output, too
     assert training.pids("node2", "worker") == []
     training.start("node2")  # as its supervisor would
     fault.went_on()
@@ -23,7 +23,7 @@ def test_a_worker_is_killed_then_an_agent(training, undisturbed):
 
 
 def test_a_node_dies_and_is_replaced_then_the_one_that_all_meet_at(training, undisturbed):
-    """Without the second the others end, and say so; started again, they go on from the newest."""
+    """Without the rendezvous node, the others end and say so. Restarted, all resume."""
     training.start().reach(12)
     fault = Fault("a node dies, an empty one takes its place", training)
     training.nodes.kill("node2")

@@ -1,4 +1,4 @@
-"""launch/kubernetes.yaml and kubeflow.yaml: checked by schemas, offline; their pods, on nodes."""
+"""Check launch/kubernetes.yaml and kubeflow.yaml by schemas, and run their pods on nodes."""
 
 import re
 
@@ -22,12 +22,12 @@ KUBEFLOW = (ROOT / "launch" / "kubeflow.yaml").read_text(encoding="utf-8")
 
 
 def validated(text):
-    """The resources of a file. Raises an error for what Kubernetes or Kubeflow would refuse."""
+    """The resources of a file. Raises an error if Kubernetes or Kubeflow would refuse them."""
     found = list(yaml.safe_load_all(text))
     for resource in found:
         if resource["apiVersion"].startswith("trainer.kubeflow.org/"):
             job = train_job.TrainerV1alpha1TrainJob.from_dict(resource)
-            assert job.to_dict() == resource  # the models leave out what they do not know
+            assert job.to_dict() == resource  # the models drop unknown fields
         else:
             kubernetes_validate.validate(resource, VERSION, strict=True)
     return found
@@ -47,7 +47,7 @@ def test_the_names_and_numbers_that_must_agree():
     assert settings["NNODES"] == str(job["spec"]["completions"]) == str(job["spec"]["parallelism"])
     assert spec["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
-    # Pod 0 of an indexed Job is called JOB-0, and has the name JOB-0.SUBDOMAIN.
+    # Pod 0 of an indexed Job is called JOB-0, and its host name is JOB-0.SUBDOMAIN.
     port = service["spec"]["ports"][0]["port"]
     pod = f"{job['metadata']['name']}-0.{service['metadata']['name']}"
     assert settings["ENDPOINT"] == f"{pod}:{port}"
@@ -57,7 +57,7 @@ def test_the_names_and_numbers_that_must_agree():
 
 
 def of_kubernetes(number):
-    """What pod `number` runs, and the variables that it has."""
+    """The container of pod `number`, and its environment."""
     job = validated(KUBERNETES)[1]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
@@ -65,7 +65,7 @@ def of_kubernetes(number):
 
 
 def of_kubeflow(number):
-    """With what Kubeflow Trainer 2.3 sets (its pkg/runtime/framework/plugins/torch/torch.go)."""
+    """The same, with the variables of Kubeflow Trainer 2.3 (in its plugins/torch/torch.go)."""
     (job,) = validated(KUBEFLOW)
     name, trainer = job["metadata"]["name"], job["spec"]["trainer"]
     return trainer, {
@@ -79,7 +79,7 @@ def of_kubeflow(number):
 
 @pytest.mark.parametrize("pod", [of_kubernetes, of_kubeflow])
 def test_pods_on_nodes_say_hello(pod, cluster):
-    """Of the name of pod 0 only the others know: it comes late, and pod 0 must not wait for it."""
+    """Only the other pods know pod 0's name. It comes late, so pod 0 must not wait for it."""
     nodes, running = cluster(2), []
     for number, node in enumerate(nodes.nodes):
         folder = nodes.folder(node)

@@ -1,4 +1,4 @@
-"""The same file, byte for byte, by every launcher that is here: the same weights."""
+"""Every launcher here runs the same file, byte for byte, and gets the same weights."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from tests.processes import LIMIT, ROOT
 
 @pytest.fixture
 def start(cluster):
-    """Runs a shell line on both nodes, each with its number in $i: what each printed."""
+    """Runs a shell line on both nodes, with the node's number in $i. Returns what each printed."""
     nodes = cluster(2)
     for node in nodes.nodes:
         lay(nodes.folder(node))
@@ -37,7 +37,7 @@ def start(cluster):
     return run
 
 
-LINES = {  # torchrun_c10d.sh is behind ssh.sh, slurm.sh and gridengine.sh: test_schedulers
+LINES = {  # test_schedulers runs torchrun_c10d.sh, by ssh.sh, slurm.sh and gridengine.sh
     "environment": "export LAUNCH=$launch ENDPOINT=node1:29500; . $LAUNCH/torchrun_env.sh; "
     "torchrun --nnodes=2",
     "static": "NODE_RANK=$i MASTER_ADDR=node1 sh $launch/torchrun_static.sh",
@@ -74,7 +74,7 @@ def test_two_agents_on_one_machine():
 
 
 def test_ranks_that_see_one_gpu_each():
-    """What srun --gpus-per-task does: LOCAL_RANK would name a GPU that is not there."""
+    """As with srun --gpus-per-task: LOCAL_RANK would name a missing GPU."""
     env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "PATH": PATH}
     words = ["sh", str(ROOT / "launch" / "ranks.sh"), "echo", "started"]
     for visible, status in (("1", 2), ("GPU-8f", 2), ("0,1", 0), ("", 0), ("-1", 0)):
@@ -104,7 +104,7 @@ def before(endpoint, **env):
 
 
 def test_which_node_hosts_the_store():
-    """Not the other agents of this machine, at localhost: there, the first one hosts."""
+    """At localhost, the first agent of the machine hosts it, and the others do not."""
     assert before(f"{socket.gethostname()}:1") == (0, "is_host=1\n")
     assert before("localhost:1") == before("nowhere.invalid:1") == (0, "")
 
@@ -121,7 +121,7 @@ def test_what_torchrun_would_wait_for_in_silence():
 
 
 def test_an_endpoint_that_answers_is_left_to_torchrun():
-    """The store of a torchrun that is there already; or another program, which torchrun names."""
+    """A running torchrun's store, or another program, which torchrun then names."""
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert before(f"localhost:{store.port}") == (0, "")
     with socket.create_server(("localhost", 0)) as sshd:
@@ -141,7 +141,7 @@ def test_the_recipes_name_no_lesson():
     for recipe in recipes:
         code = re.sub(r"(?m)(^|\s)#.*", "", recipe.read_text())
         scripts = set(re.findall(r"[\w/]+\.py\b", code))
-        if recipe.suffix == ".yaml":  # nothing can stand behind it: it runs the first test
+        if recipe.suffix == ".yaml":  # takes no command after it, so it runs the first test
             assert scripts == {"launch/hello.py"}, recipe
         else:
             assert scripts <= {"/before.py"}, recipe

@@ -1,4 +1,4 @@
-"""What leaves in peace, and what goes on without it."""
+"""Nodes that leave in good order, and the training that continues without them."""
 
 import re
 
@@ -6,7 +6,7 @@ from tests.cluster.training import ARGS, ENV, SAVE_EVERY, Fault, record, repeate
 
 
 def test_sigterm(training, undisturbed):
-    """As a scheduler ends a job: every agent is told. All end within the grace."""
+    """A scheduler ends a job by SIGTERM to every agent. All end within the grace time."""
     training.start().reach(12)
     agents = {name: training.pids(name, "agent") for name in training.nodes.nodes}
     first, moment = training["node1"], training["node1"].now
@@ -31,7 +31,7 @@ def test_with_fewer_nodes_meanwhile(training):
     clock = fault.clock
     assert [training[name].wait() for name in training.nodes.nodes] == [0, 0], clock.out
     said = "".join(command.out for command in training.commands.values())
-    assert len(re.findall(r"Resuming after epoch \d+", said)) == 2  # as one node, then as two
+    assert len(re.findall(r"Resuming after epoch \d+", said)) == 2  # with one node, then with two
     last = float(re.search(r"Epoch 150 \| loss ([\d.]+)", said)[1])
     assert last < 0.03
     assert repeated(clock, training["node2"]) <= SAVE_EVERY

@@ -1,6 +1,6 @@
-"""The cluster in a box, by its commands, and that it leaves nothing behind.
+"""The commands of the cluster in a box, which leaves nothing behind.
 
-What nodes are, and what is done to them, test_deaths.py and test_silence.py rely on.
+test_deaths.py and test_silence.py rely on these nodes and faults.
 """
 
 import os
@@ -36,10 +36,10 @@ def test_by_commands():
     assert said[1].split()[:2] == ["node2", "10.77.0.12"]
     assert sorted(said[2:4]) == ["node1: node1", "node2: node2"]
     assert said[4:] == [
-        "no node is called 'node7'; up are: node1, node2",
+        "no node is called 'node7'; running: node1, node2",
         "No closing quotation",
         "nothing to run: run node1 hostname",
-        "no node is called 'node2'; up are: node1",
+        "no node is called 'node2'; running: node1",
         "node1: here",  # and node2 has a new disk
     ]
 
@@ -47,7 +47,7 @@ def test_by_commands():
 @with_root
 @pytest.mark.parametrize("sign", [signal.SIGHUP, signal.SIGKILL])
 def test_nothing_is_left_whatever_ends_the_tool(sign, tmp_path):
-    """But for a folder after a SIGKILL."""
+    """Except for a folder after a SIGKILL."""
     env = environment(TMPDIR=str(tmp_path))
     with Process(PROMPT, cwd=ROOT, env=env, stdin=subprocess.PIPE) as process:
         process.process.stdin.write("start all sh -c 'setsid sleep 1000 & echo sleeps; wait'\n")

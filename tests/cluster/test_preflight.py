@@ -1,4 +1,4 @@
-"""launch/check_cluster.py names what is wrong, on the node at fault, with what fixes it."""
+"""launch/check_cluster.py names each mistake and its fix, on the node that has it."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.jobs import FILES
 from tests.processes import ROOT
 
-LIMIT = 120  # seconds; a bound on hangs, not a measure of speed
+LIMIT = 120  # seconds; it catches hangs and says nothing about speed
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_name_that_does_not_resolve(check):
 
 
 def test_a_port_that_is_taken(check):
-    """By something that answers, as sshd would, and not what the check expects."""
+    """By a program that answers something else than the check expects, as sshd would."""
     code = (
         "import socket; s = socket.create_server(('', 29500)); print(1, flush=True)\n"
         "while True: s.accept()[0].sendall(b'hello\\n')"
@@ -124,13 +124,13 @@ def test_an_interface_that_is_not_there(check):
     wrong = {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "ib"}
     said = check(env={"node1": wrong, "node2": {"NCCL_SOCKET_IFNAME": "=lo"}})
     for name, asked in wrong.items():
-        assert f"{name} is {asked}, but of lo, eth0 it is eth0 that leads" in said["node1"][1]
+        assert f"{name} is {asked}, but of lo, eth0 only eth0 leads" in said["node1"][1]
     assert "VERDICT: not ready; export GLOO_SOCKET_IFNAME=eth0" in said["node1"][1]
-    assert "NCCL_SOCKET_IFNAME is =lo, but of lo, eth0 it is eth0 that" in said["node2"][1]
+    assert "NCCL_SOCKET_IFNAME is =lo, but of lo, eth0 only eth0" in said["node2"][1]
 
 
 def test_debians_line_for_the_own_name(check):
-    """On the node of the endpoint, and on another: each has it in its own file."""
+    """On the endpoint's node and on another, each in its own file."""
     for node in check.nodes.nodes:
         hosts = check.nodes.place / f"hosts.{node}"
         right = f"{check.nodes.address(node)} {node}"
@@ -198,10 +198,10 @@ def test_a_check_started_again_counts_once(program):
 @pytest.mark.parametrize("named, said", [
     ("10.77.0.11", "gloo will give the others the address 10.77.0.11;"),
     ("10.88.0.11", "better, since that may be another network: GLOO_SOCKET_IFNAME=eth0"),
-    ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, where the others would not"),
+    ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, and the others cannot reach"),
 ])  # fmt: skip
 def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
-    """The host name's, if it is one of this node; then one on the way to the others is better."""
+    """The host name's, if this node has it. An address that reaches the others is better."""
     monkeypatch.setattr(program.socket, "gethostbyname", lambda _: named)
     program.is_here = lambda address: address in ("10.77.0.11", "10.88.0.11")
     report, interfaces = program.Report("node1"), {"lo": "127.0.0.1", "eth0": "10.77.0.11"}
@@ -213,7 +213,7 @@ def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
 
 @pytest.mark.parametrize("text", ["node1", "node1:", "node1:ssh", "node1:65536"])
 def test_what_is_no_endpoint(text, program):
-    with pytest.raises(ValueError):  # for which argparse has a message
+    with pytest.raises(ValueError):  # argparse turns it into a message
         program.endpoint(text)
     assert program.endpoint("node1:29500") == ("node1", 29500)
 

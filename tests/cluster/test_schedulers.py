@@ -1,4 +1,4 @@
-"""Slurm, Open MPI and Grid Engine, on nodes: the same file, the same weights."""
+"""Slurm, Open MPI and Grid Engine run the same file on nodes and get the same weights."""
 
 import re
 import shutil
@@ -14,9 +14,9 @@ from tests.faults import most_repeated, same
 from tests.processes import ROOT
 from tools.cluster import Cluster, gridengine, slurm, ssh
 
-LIMIT = 180  # seconds; a bound on hangs, not a measure of speed
+LIMIT = 180  # seconds; it catches hangs and says nothing about speed
 
-RECIPES = {  # of Slurm, and what they call
+RECIPES = {  # Slurm's, and the files they call
     "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh", "before.py"],
     "slurm_batch.sh": ["slurm_node.sh", "torchrun_static.sh", "before.py"],
 }
@@ -36,7 +36,7 @@ def missing(programs):
 
 @pytest.fixture
 def shared(tmp_path):
-    """What all nodes see: a folder with the lesson and the recipes."""
+    """A folder that all nodes see, with the lesson and the recipes."""
     lay(tmp_path, "launch")
     yield tmp_path
     for name in FILES:  # no launcher edits it
@@ -44,7 +44,7 @@ def shared(tmp_path):
 
 
 def crashed(nodes, folder, rank, *words):
-    """The lesson fails on this rank: the launcher that `words` call passes on the traceback."""
+    """Check that the launcher in `words` passes on the traceback when this rank fails."""
     line = crash(folder, rank)
     to_file = ["sh", "-c", 'exec "$@" 2>"$0"', folder / "stderr.txt"]
     words = [*to_file, *words, "python", "crashing.py", *SHORT[1:]]
@@ -67,7 +67,7 @@ def with_slurm():
 
 
 class Job:
-    """A batch job of Slurm; its output is in a file."""
+    """A Slurm batch job; its output is in a file."""
 
     def __init__(self, nodes, folder, *words, **env):
         self.nodes, self.file = nodes, folder / "job.txt"
@@ -90,7 +90,7 @@ class Job:
             time.sleep(0.1)
 
     def again(self):
-        """Slurm lets a job that came back into the queue wait for two minutes; the tests do not."""
+        """Skip the two minutes that Slurm lets a requeued job wait."""
         self.wait("PENDING")
         self.nodes.output("node1", ["scontrol", "update", f"jobid={self.number}", "StartTime=now"])
 
@@ -149,7 +149,7 @@ def test_srun_shows_the_traceback_of_a_crash(rank, with_slurm, shared):
 
 @missing(slurm.PROGRAMS)
 def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
-    """Near its time limit it does so itself; then a more urgent one takes its nodes."""
+    """Near its time limit it requeues itself; then a more urgent job takes its nodes."""
     job = Job(with_slurm, shared, "launch/slurm.sh", *ARGS, NPROC="1")
     job.wait_for("Epoch 1[0-9] . loss")
     with_slurm.output("node1", ["scancel", "--batch", "--signal=USR1", job.number])
@@ -158,7 +158,7 @@ def test_a_job_that_goes_back_into_the_queue(with_slurm, shared, undisturbed):
     assert "goes back into the queue" in job.said
     urgent = time.monotonic()
     ran(with_slurm, ["srun", "--partition=urgent", "--nodes=2", "--exclusive", "true"])
-    noticed = time.monotonic() - urgent  # the urgent one has had its nodes
+    noticed = time.monotonic() - urgent  # the urgent job has run
     assert noticed < 2 * NOTICED
     job.again()
     job.wait_for("(?s)Resuming.*Resuming")
@@ -197,7 +197,7 @@ def test_mpirun_shows_the_traceback_of_a_crash(rank, with_ssh, shared):
 def test_open_mpi(with_ssh, shared, one_node):
     words = mpirun(with_ssh, shared, 2)
     named = ran(with_ssh, [*words, "sh", "-c", NAMES]).splitlines()
-    # Now and then Open MPI warns that ssh was at work before it had a process group of its own.
+    # Sometimes Open MPI warns that ssh ran before it had its own process group.
     named = [line for line in named if "plm:rsh: Warning: setpgid" not in line]
     assert [line.split()[:5] for line in sorted(named)] == FOUR
     said = ran(with_ssh, [*words, "python", *SHORT])

@@ -1,4 +1,4 @@
-"""What goes silent on real nodes: nobody closes a connection."""
+"""Faults that close no connection: a cut link, a frozen process."""
 
 import signal
 
@@ -6,13 +6,13 @@ from tests.cluster.training import BACK, NOTICED, SAVE_EVERY, Fault, record, rep
 
 
 def test_a_link_is_cut_and_healed(training, undisturbed):
-    """TCP gives up after tcp_retries2 attempts; a quarter of an hour, if nobody shortens it."""
+    """TCP gives up after tcp_retries2 attempts, which by default takes a quarter of an hour."""
     for name in training.nodes.nodes:
         training.nodes.output(name, ["sh", "-c", "echo 5 >/proc/sys/net/ipv4/tcp_retries2"])
     training.start().reach(12)
     fault = Fault("a link is cut, tcp_retries2=5; then healed", training)
     training.nodes.cut("node2")
-    assert training["node2"].wait(2 * NOTICED) != 0  # it does not connect to the store again
+    assert training["node2"].wait(2 * NOTICED) != 0  # it does not reconnect to the store
     noticed = fault.clock.now - fault.moment
     training.nodes.heal("node2")
     training.start("node2")  # as its supervisor would
@@ -24,7 +24,7 @@ def test_a_link_is_cut_and_healed(training, undisturbed):
 
 
 def test_a_process_freezes(training, undisturbed):
-    """Only a time limit of the process group ends that wait: one line more in the script."""
+    """Only the process group's timeout ends that wait, which takes one more line in the script."""
     for name in training.nodes.nodes:
         script = training.nodes.folder(name) / "multinode.py"
         text = script.read_text()

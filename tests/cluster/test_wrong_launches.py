@@ -1,4 +1,4 @@
-"""Launches that cannot work: they end, and say why, within the time that the page tells."""
+"""Launches that cannot work end and say why, within the time that the page gives."""
 
 import re
 import subprocess
@@ -21,10 +21,10 @@ SET = {"NNODES": "2", "ENDPOINT": "node1:29500", "MASTER_ADDR": "node1", "MAX_RE
 
 class Wrong(NamedTuple):
     recipe: str
-    one: dict | None  # variables on node1; None: nothing is started there
+    one: dict | None  # variables on node1; None: start nothing there
     two: dict | None
-    says: str | tuple  # a regular expression, or one for each node
-    taken: bool = False  # the port, by another program
+    says: str | tuple  # a regular expression, or one per node
+    taken: bool = False  # whether another program has the port
 
 
 CASES = {
@@ -50,7 +50,7 @@ CASES = {
     ),
     "the same number twice": Wrong(
         "torchrun_static", {"NODE_RANK": "0"}, {"NODE_RANK": "0"},
-        # node1 has the store: if it ends first, node2 says that this is gone.
+        # node1 has the store: if node1 ends first, node2 says that its store is gone.
         ("wait timeout after", "wait timeout after|Connection was likely closed"),
     ),
     "a numbered node never comes": Wrong(
@@ -60,7 +60,7 @@ CASES = {
 
 
 def launched(case):
-    """What each node said, with its exit status."""
+    """Exit status and output of each node."""
     with Cluster(2) as nodes:
         if case.taken:
             code = f"{HOLD}time.sleep(999)"
@@ -78,7 +78,7 @@ def launched(case):
 
 @pytest.fixture(scope="module")
 def answers():
-    """All at once: most of it is waiting."""
+    """Launch all cases at once, because they mostly wait."""
     if not POSSIBLE:
         pytest.skip("nodes are namespaces: Linux, root and iproute2 are needed")
     with ThreadPoolExecutor(len(CASES)) as pool:

@@ -1,4 +1,4 @@
-"""A training on two nodes, what is done to it, and when that is noticed."""
+"""A training on two nodes, and faults: when do the others notice?"""
 
 import os
 import re
@@ -12,8 +12,8 @@ EPOCHS, SAVE_EVERY = 60, 5
 ARGS = ["multinode.py", str(EPOCHS), str(SAVE_EVERY), "--batch_size", "16"]
 LAUNCH = ["sh", str(ROOT / "launch" / "torchrun_c10d.sh")]
 ENV = {"NNODES": "2", "ENDPOINT": "node1:29500"}
-NOTICED = 15  # seconds until the others end their workers, for a death that closes connections
-BACK = 60  # seconds from the fault until training goes on
+NOTICED = 15  # seconds until the others end their workers, if a death closes connections
+BACK = 60  # seconds from the fault until training continues
 
 
 class Training:
@@ -33,17 +33,17 @@ class Training:
         return self.commands[name]
 
     def reach(self, epoch, name="node1"):
-        """Wait until an epoch has run; returns the seconds of node's clock."""
+        """Wait until an epoch has run. Returns the seconds on the node's clock."""
         return self[name].wait_for(rf"Epoch +{epoch} \| loss")
 
     def replace(self, name):
-        """An empty machine with the same name, and the same command on it."""
+        """Replace a node by an empty machine, and run the same command on it."""
         self.nodes.replace(name)
         lay(self.nodes.folder(name))
         self.start(name)
 
     def pids(self, name, what):
-        """On the node: of torchrun ("agent") or of its children ("worker")."""
+        """The node's pids of torchrun ("agent") or of its children ("worker")."""
         script = r'for p in /proc/[0-9]*; do echo "${p#/proc/}" "$(tr "\0" " " <$p/cmdline)"; done'
         found = self.nodes.output(name, ["sh", "-c", script]).splitlines()
         agents = [line for line in found if "/torchrun " in line]
@@ -57,7 +57,7 @@ class Training:
         self.nodes.output(name, ["kill", f"-{int(sign)}", *pids])
 
     def ends_like(self, reference):
-        """All end well and alike, with no process left, and no more repeated than was unsaved."""
+        """Check that all nodes end well, with the reference's checkpoint and no process left."""
         assert [self[name].wait() for name in self.nodes.nodes] == [0, 0], self["node1"].out
         files = [self.nodes.folder(name) / "multinode.pt" for name in self.nodes.nodes]
         assert same(*files) and same(files[0], reference)
@@ -66,20 +66,20 @@ class Training:
 
 
 class Fault:
-    """What is done to a training next. It is noticed when the workers that node1 has now end.
+    """The next thing done to a training. node1 has noticed it when its current workers end.
 
-    With CLUSTER_RECORD, the path of a file, the figures of the page of launchers are added to it.
+    CLUSTER_RECORD names a file; this appends the numbers of the page of launchers to it.
     """
 
     def __init__(self, name, training):
         self.name, self.training, self.clock = name, training, training["node1"]
-        self.after = None  # seconds until it was noticed
+        self.after = None  # seconds until node1 noticed
         self.before = training.pids("node1", "worker")
         assert self.before, self.clock.out
         self.moment = self.clock.now
 
     def noticed(self, limit=NOTICED):
-        """Seconds until it was. To be asked for before anything else is done."""
+        """Seconds until node1 noticed. Call this before you do anything else."""
         there = " || ".join(f"kill -0 {pid}" for pid in self.before)
         gone = ["sh", "-c", f"({there}) 2>/dev/null && echo there"]
         while self.training.nodes.output("node1", gone):

@@ -1,4 +1,4 @@
-"""A process group of one, and options with which training takes a second."""
+"""A process group of one process, and options for a training of one second."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ with contextlib.suppress(ImportError):
 TINY = {
     "model": "gpt-nano", "block_size": 16, "batch_size": 8, "total_steps": 24, "warmup_steps": 4,
     "learning_rate": 2e-3, "eval_every": 8, "save_every": 8, "log_every": 1, "val_tokens": 0,
-    "dropout": 0.1, "products": "torch",  # of "auto", two runs may choose differently
+    "dropout": 0.1, "products": "torch",  # with "auto", two runs may choose differently
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def python(module, *words, cwd, **variables):
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory):
-    """The path of a text whose validation part fills no whole number of windows or batches."""
+    """The path of a text whose validation part is no multiple of a window or a batch."""
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(texts.markov(5007))
     return path
@@ -47,7 +47,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture
 def config(text, tmp_path):
-    """Make a Config: TINY, with everything it writes in a folder of the test's own."""
+    """Make a Config: TINY, with all its files in the test's own folder."""
 
     def make(**others):
         where = {"cache": str(tmp_path / "data"), "checkpoint_path": str(tmp_path / "mingpt.pt")}
@@ -58,14 +58,14 @@ def config(text, tmp_path):
 
 @pytest.fixture(autouse=True)
 def torchs_own(monkeypatch):
-    """What a test has mingpt/cpu.py replace in this process is torch's own after it."""
+    """After the test, restore what mingpt/cpu.py replaced in this process."""
     for owner, name in ((F, "linear"), (F, "gelu"), (checkpoints, "kernels")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
 
 
 @pytest.fixture
 def group(monkeypatch):
-    """This process is a process group of its own."""
+    """Make this process a process group."""
     monkeypatch.setenv("LOCAL_RANK", "0")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield

@@ -1,4 +1,4 @@
-"""GPT-2's byte pairs: of a small stand-in, since the real ones would be downloaded."""
+"""GPT-2's byte pairs, with a small stand-in that needs no download."""
 
 import math
 
@@ -16,7 +16,7 @@ from tests.mingpt.conftest import options, python
 from tests.mistakes import ALONE
 from tests.processes import ROOT, STANDALONE, run
 
-# What Python runs first: the name gpt2 stands for 256 bytes and one pair, with tiktoken as it is.
+# Python runs this first: the name gpt2 gets 256 bytes and one pair; tiktoken stays as it is.
 STAND_IN = r"""
 import tiktoken, tiktoken.registry
 ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256}
@@ -46,7 +46,7 @@ def test_a_training_and_a_sample(tmp_path):
     assert process.status == 0, process.tail
     (path,) = (tmp_path / "data").iterdir()
     kept = torch.load(path)["tokens"]
-    # "ab" is one token, ä two; the mark of an end is no end in the middle of a text
+    # "ab" is one token, ä two; an end-of-text mark inside a text is plain text
     assert (kept.dtype, len(kept), max(kept.tolist())) == (torch.uint16, len(text), 256)
     assert texts.curve(tmp_path)[8] < math.log(50257)
     words = ("--prompt", "ab ä", "--temperature", 0)
@@ -55,6 +55,6 @@ def test_a_training_and_a_sample(tmp_path):
     before = (tmp_path / "mingpt.pt").read_bytes()
     refused = python("main", *options(data="text"), cwd=tmp_path, **ALONE)
     assert refused.stderr.startswith(
-        "main.py: mingpt.pt has tokenizer gpt2, but chars was asked for: ask for gpt2, move it away"
+        "main.py: mingpt.pt has tokenizer gpt2, but you asked for chars: ask for gpt2, move it away"
     )
     assert refused.returncode == 2 and (tmp_path / "mingpt.pt").read_bytes() == before

@@ -1,4 +1,4 @@
-"""A checkpoint of another run is refused; one of this run continues with this start's options."""
+"""Refuse another run's checkpoint; resume this run's with the options of this start."""
 
 import os
 import re
@@ -36,8 +36,8 @@ def save(file, **content):
 
 
 OTHERS = {
-    "n_layer": (2, r"mingpt.pt has n_layer 3, but 2 was asked for: ask for 3, move it away"),
-    "block_size": (8, r"mingpt.pt has block_size 16, but 8 was asked for"),
+    "n_layer": (2, r"mingpt.pt has n_layer 3, but you asked for 2: ask for 3, move it away"),
+    "block_size": (8, r"mingpt.pt has block_size 16, but you asked for 8"),
     "data": ("another", r"mingpt.pt was trained on another text: give that as --data"),
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_a_checkpoint_of_another_run(what, made, tmp_path, monkeypatch):
     assert same.read()["steps_run"] == 3
     with pytest.raises(UserError, match=message):
         other.read()
-    monkeypatch.setenv("LOCAL_RANK", "1")  # reads no weights, but refuses it, too
+    monkeypatch.setenv("LOCAL_RANK", "1")  # it reads no weights, but refuses too
     assert same.read() == {"steps_run": 0}
     with pytest.raises(UserError, match=message):
         other.read()
@@ -67,12 +67,12 @@ def test_options_of_a_start_count_not_those_of_the_file(made):
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0]
     assert [group["betas"] for group in optimizer.param_groups] == [(0.9, 0.9)] * 2
     scaler = torch.amp.GradScaler("cpu")
-    scaler.load_state_dict(changed["scaler"])  # asked for fp16 after another precision
+    scaler.load_state_dict(changed["scaler"])  # the user switches to fp16
     assert scaler.get_scale() > 1
 
 
 def test_a_checkpoint_that_names_no_library_is_continued_with_torchs(made, config, monkeypatch):
-    """One written on a GPU, even if oneDNN is the faster here."""
+    """A checkpoint from a GPU, even if oneDNN is faster here."""
     save(made()[0])
     monkeypatch.setattr(cpu, "seconds", lambda library, *_: float(library == "torch"))
     monkeypatch.setattr(checkpoints, "kernels", cpu.Products(config(products="auto")))
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
 
 
 def test_saving_waits_for_no_disk(made, tmp_path, monkeypatch):
-    """While the disk takes its time, `save` has long returned: all it waited for is the copy."""
+    """`save` waits only for the copy, and returns long before the disk has it."""
     file, weights = made()[0], torch.zeros(1000)
     disk, fsync = threading.Event(), os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (disk.wait(20), fsync(file)))

@@ -1,4 +1,4 @@
-"""mingpt/cpu.py changes the speed alone; all ranks and restarts multiply with the same library."""
+"""mingpt/cpu.py changes only the speed. All ranks and restarts multiply with the same library."""
 
 import os
 import re
@@ -122,7 +122,7 @@ def test_what_is_chosen(config, group, monkeypatch):
         auto.use("onednn")  # stored on another machine
 
 
-# What Python runs first. In the first start, oneDNN is faster on rank 0, and torch's MKL on rank 1;
+# Python runs this first. In the first start, oneDNN is faster on rank 0, and torch's MKL on rank 1;
 # in the second start it is the other way round.
 OPPOSITE = """
 import os
@@ -163,7 +163,7 @@ def test_all_ranks_and_starts_multiply_with_one_library(text, tmp_path):
 
 
 def test_the_trainer_does_without_it(text, tmp_path):
-    """The file and the two lines that name it are gone."""
+    """Without the file and the two lines that name it."""
     for path in ("guard.py", "utils.py"):
         shutil.copy(ROOT / path, tmp_path)
     package = shutil.copytree(ROOT / "mingpt", tmp_path / "mingpt")

@@ -1,4 +1,4 @@
-"""The log: waiting for data, MFU, files that cannot be written, lines above a progress bar."""
+"""The log: time spent on data, MFU, unwritable files, lines above a progress bar."""
 
 import os
 import pty
@@ -43,7 +43,7 @@ def test_data_that_are_too_slow_are_told(waits, warned, config, group, capsys, m
 
 
 def test_the_work_of_a_token_is_what_its_products_take():
-    """But for what the formula adds: 6 for a bias or a gain as well."""
+    """Except that the formula also counts 6 for each bias and gain."""
     model = GPT(GPTConfig.preset("gpt-mini", vocab_size=97, block_size=256))
     tokens = torch.zeros(2, 256, dtype=torch.long)
     with FlopCounterMode(display=False) as counter, torch.autocast("cpu", torch.bfloat16):
@@ -79,7 +79,7 @@ def test_mfu_is_of_a_known_peak_or_not_told(
 
 
 def test_the_speed_is_that_of_training(group, config, monkeypatch, tmp_path):
-    """Of the steps since the last line, or since a validation, whose time does not count."""
+    """The steps since the last line or validation count; the validation's time does not."""
     clock = iter([0, 10, 10, 100, 105, 105])
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=clock.__next__, time=float))
     args = config()
@@ -105,13 +105,13 @@ def test_tensorboard_has_what_the_log_has(group, config, capsys, tmp_path):
     found = {name: told.Scalars(name) for name in told.Tags()["scalars"]}
     assert set(found) == {"val_loss", "train_loss", "tokens_per_second", "computing"}
     assert [(event.step, event.value) for event in found["val_loss"]] == [(15, 1.5)]
-    log.board.flush = lambda: os.listdir(__file__)  # always fails, which ends nothing
+    log.board.flush = lambda: os.listdir(__file__)  # always fails, but the run continues
     log.validated(24, torch.tensor([3.0, 2.0]))
     assert "the log cannot be written (Not a directory)" in capsys.readouterr().out
 
 
 def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
-    """A limit on the size of files stands for the full disk."""
+    """A limit on file sizes plays the full disk."""
     args = config()
     log = Metrics(args, args.build(8), loader(), 3)
     loss = torch.tensor([3.0, 2.0])
@@ -150,7 +150,7 @@ def test_lines_stand_above_the_bar(text, tmp_path):
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (24, 100))
     words = [sys.executable, "-m", "mingpt.main", *map(str, options(data=text))]
-    # More threads than one crawl when others compete for the cores.
+    # More than one thread is very slow when other tests compete for the cores.
     env = environment(**ALONE, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
     ran = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=end, stderr=end)
     os.close(end)
@@ -160,7 +160,7 @@ def test_lines_stand_above_the_bar(text, tmp_path):
     try:
         while chunk := os.read(terminal, 4096):
             seen += chunk
-    except OSError:  # so a terminal ends
+    except OSError:  # the end of a terminal
         pass
     os.close(terminal)
     status = ran.wait(60)

@@ -1,4 +1,4 @@
-"""What a user can get wrong is said in one line: the value, what it must satisfy, the nearest."""
+"""A user's mistake gets one line: the value, what it must satisfy, and the nearest valid one."""
 
 import re
 import resource
@@ -110,7 +110,7 @@ def test_characters_come_back_and_others_are_refused():
         kind.encode("z")
 
 
-# From here on through real launchers: one line, said once, whatever the number of processes.
+# From here on with real launchers: one rank prints the line, once.
 
 
 def lines(process):
@@ -123,7 +123,7 @@ def lines(process):
     (["--batch_sise", "3"],
      "unrecognized options: --batch_sise, 3: the nearest is --batch_size (--help lists the "
      "options)"),
-    (["--data", "http://127.0.0.1:9/text"],  # known to one of them, when they have met
+    (["--data", "http://127.0.0.1:9/text"],  # one rank knows it, after init_process_group
      "cannot read --data http://127.0.0.1:9/text: Connection refused"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
@@ -143,7 +143,7 @@ def test_without_torchrun(tmp_path):
 
 
 def test_one_rank_says_it_where_the_launcher_ends_the_others(tmp_path):
-    """As mpirun does, and srun with --kill-on-bad-exit. Left alone, the other says it, too."""
+    """As with mpirun, and with srun --kill-on-bad-exit. Left alone, the other prints it too."""
     tell = "import time\ntime.sleep = lambda seconds: print('wait', seconds)"
     (tmp_path / "sitecustomize.py").write_text(tell)
     path = f"{tmp_path}:{ROOT}"
@@ -154,7 +154,7 @@ def test_one_rank_says_it_where_the_launcher_ends_the_others(tmp_path):
 
 
 def test_a_full_disk(text, tmp_path):
-    """The limit on the size of files stands for it; it does not reach the small log."""
+    """A limit on file sizes plays the full disk. The log is too small to reach it."""
 
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -171,7 +171,7 @@ def test_a_full_disk(text, tmp_path):
 
 
 @pytest.mark.parametrize("kind, entropy, floor, ceiling", [
-    ("uniform", 2.7726, -0.01, 0.05),  # ln 16: who gets below has seen what it is asked
+    ("uniform", 2.7726, -0.01, 0.05),  # ln 16: a lower loss means the model sees its targets
     ("markov", 0.8979, -0.03, 0.02),
 ])  # fmt: skip
 def test_learns_to_the_entropy_of_the_source_and_no_further(

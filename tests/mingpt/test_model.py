@@ -1,4 +1,4 @@
-"""The model is GPT-2, looks at nothing that comes later, and begins where GPT-2 began."""
+"""The model is GPT-2: causal, and initialized like GPT-2."""
 
 import math
 import shutil
@@ -50,7 +50,7 @@ def test_no_token_changes_a_logit_before_it(name, how):
 
 def test_it_compiles_to_one_graph():
     model = made()
-    model.compile(fullgraph=True, backend="aot_eager")  # refuses what the compiler cannot trace
+    model.compile(fullgraph=True, backend="aot_eager")  # raises if the compiler cannot trace it
     tokens = drawn(model)
     model(tokens, tokens).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -64,7 +64,7 @@ def test_logits_and_loss_are_those_of_hugging_face(name, std):
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=97, n_positions=32, n_embd=config.n_embd, n_layer=config.n_layer,
         n_head=config.n_head)).eval()  # fmt: skip
-    torch.manual_seed(2)  # weights that matter: those of the beginning are near zero
+    torch.manual_seed(2)  # larger weights, because the initial ones are near zero
     for parameter, weight in theirs.named_parameters():
         gain = "ln_" in parameter and parameter.endswith("weight")
         torch.nn.init.normal_(weight, float(gain), std)
@@ -97,7 +97,7 @@ def test_initialisation():
 
 
 def test_number_of_parameters():
-    """Of the published models; on no device, since the largest would need 6 GB."""
+    """Of the published models, on the meta device, since the largest needs 6 GB."""
     published = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
                  "gpt2-xl": 1_557_611_200}  # fmt: skip
     assert set(published) < set(MODELS)
@@ -126,7 +126,7 @@ def test_dropout_is_in_training_only():
 def test_generate(training):
     model = made(dropout=0.5).train(training)
     tokens = drawn(model, time=3)
-    longest = model.generate(tokens, 20, temperature=0)  # beyond the block
+    longest = model.generate(tokens, 20, temperature=0)  # longer than the block
     assert model.training is training
     assert longest.shape == (2, 23) and torch.equal(longest[:, :3], tokens)
     assert torch.equal(longest, model.generate(tokens, 20, top_k=1))
@@ -139,7 +139,7 @@ def test_generate(training):
 @pytest.mark.parametrize("length", [1, 3, 12, 15])
 def test_the_cache_changes_nothing(length):
     model = made(n_layer=3)
-    for weight in model.parameters():  # weights that matter: those of the beginning are near zero
+    for weight in model.parameters():  # larger weights, because the initial ones are near zero
         torch.nn.init.normal_(weight, std=0.3)
     tokens = drawn(model, time=length)
     for options in ({"temperature": 0}, {"temperature": 0.7}):

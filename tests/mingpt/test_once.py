@@ -1,4 +1,4 @@
-"""What one process per node does for the others: every rank gets its result, or its error."""
+"""What one process per node does for the others. Every rank gets its result, or its error."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.processes import ROOT
 
-# Two nodes, with ranks dealt out in turn, and a process group that times out soon.
+# Two nodes whose ranks alternate, and a process group with a short timeout.
 SCRIPT = """
 import os, platform, sys, time
 from datetime import timedelta
@@ -37,7 +37,7 @@ dist.destroy_process_group()
 """
 
 
-# Two nodes of one process, each with its own file under the same name.
+# Two nodes with one process each, and each with its own file under the same name.
 TEXTS = """
 import os, platform, sys
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Where the text comes from, and the one line if it cannot be read or its tokens not be kept."""
+"""Where the text comes from, and the one line if it is unreadable or its tokens cannot be saved."""
 
 import threading
 from functools import partial

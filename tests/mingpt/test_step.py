@@ -1,4 +1,4 @@
-"""One step of the trainer: precision, accumulation, clipping; a validation that drops nothing."""
+"""One step of the trainer: precision, accumulation, clipping. Validation drops no sample."""
 
 import signal
 
@@ -11,7 +11,7 @@ from mingpt import data, trainer
 
 @pytest.fixture
 def made(group, config):
-    """Make a Trainer with an optimizer that shows the length of the gradient, as AdamW does not."""
+    """Make a Trainer whose optimizer shows the gradient's length, unlike AdamW."""
     before = signal.getsignal(signal.SIGTERM)
 
     def make(**others):
@@ -25,7 +25,7 @@ def made(group, config):
 
 
 def moved(it):
-    """How far one step moves the weights: a vector, since the learning rate is 1."""
+    """How one step moves the weights, as a vector; the learning rate is 1."""
     flat = torch.nn.utils.parameters_to_vector
     before = flat(it.model.parameters()).detach().clone()
     it._run_step(0)

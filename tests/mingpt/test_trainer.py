@@ -1,4 +1,4 @@
-"""The curve does not depend on how many processes share a step; what is stopped loses nothing."""
+"""The curve does not depend on how many processes share a step. A stopped run loses nothing."""
 
 import os
 import re
@@ -26,14 +26,14 @@ SPLITS = {
     "1": (1, {"products": "torch"}), "2": (2, ONEDNN), "4": (4, {}),
     "accumulated": (2, {"micro_batch_size": 1}),
 }  # fmt: skip
-COMPILING = 600  # seconds; a bound on hangs: a busy machine compiles for minutes
+COMPILING = 600  # seconds; it catches hangs, but a busy machine compiles for minutes
 WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
-STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # nothing of a group is left
+STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # reports a group that is left
 
 
 @pytest.fixture(scope="module")
 def trained(text, tmp_path_factory):
-    """Folder and output of a run for each of SPLITS; two at once, for each begins alone."""
+    """Folder and output of a run for each of SPLITS, two at a time: starting uses one core."""
 
     def train(split):
         nproc, others = SPLITS[split]
@@ -55,7 +55,7 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
     reference, found = (curve(trained[name][0], key) for name in ("1", split))
     assert list(found) == list(reference)
     assert found == pytest.approx(reference, abs=1e-4)
-    assert min(found.values()) < max(found.values()) - 0.2  # and it has learnt something
+    assert min(found.values()) < max(found.values()) - 0.2  # and the model has learned
 
 
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
@@ -73,7 +73,7 @@ def test_the_same_curve_when_compiled(trained, text, tmp_path):
     stopped = int(re.search(r"Resuming after step (\d+)", process.out)[1])
     assert any((tmp_path / "compiled").iterdir())
     reference = curve(trained["1"][0])
-    reference.pop(stopped, None)  # asked to stop, it validated no more
+    reference.pop(stopped, None)  # once told to stop, it skipped validation
     assert curve(tmp_path) == pytest.approx(reference, abs=1e-4)
 
 
@@ -105,7 +105,7 @@ def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
         ends.append(ended.stdout.splitlines()[-1])
     assert ends[0] == ends[1]
     assert re.fullmatch("abc[a-h]{40}", ends[0])
-    assert re.fullmatch("a[a-h]{40}", ends[2])  # no line ended in the text it has learnt
+    assert re.fullmatch("a[a-h]{40}", ends[2])  # the training text has no line ends
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,10 @@ def test_each_rank_drops_other_units(undisturbed):
 
 
 def repeated(lines, every=WHOLE, end=LAST):
-    """How many steps the worst restart ran again, by the lines of the trainer.
+    """How many steps the worst restart ran again, by the trainer's lines.
 
-    A restart goes back to the checkpoint that was due last, or to the one before if that one was
-    still being written, since the next one waits for it; never behind one that is said to be saved.
+    A restart resumes from the last checkpoint that was due, or from the one before if that was
+    still being written. It never goes back behind one that the trainer reported as saved.
     """
     worst = done = saved = 0
     for line in lines:
@@ -148,7 +148,7 @@ def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
         seen = it.wait_for(r"Step +6 \| train")
         os.kill(it.workers()[1], signal.SIGKILL)  # a rank that does not save
         seen = it.wait_for(r"Step +8 \| checkpoint saved", seen)
-        os.kill(it.workers()[0], signal.SIGKILL)  # the one that does, while it writes or not
+        os.kill(it.workers()[0], signal.SIGKILL)  # the one that saves, perhaps while it writes
         seen = it.wait_for("Resuming after step", seen)
         assert it.wait() == 0, it.tail
     assert same(undisturbed, tmp_path / "mingpt.pt")
@@ -163,11 +163,11 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
         it.wait_for(r"Step +5 \| train")
         os.kill(it.process.pid if whom == "torchrun" else it.workers()[1], signal.SIGTERM)
         assert it.wait() != 0
-    assert "trainer.py" not in it.err and "are left" not in it.err  # the tracebacks are torchrun's
+    assert "trainer.py" not in it.err and "are left" not in it.err  # only torchrun shows tracebacks
     stopped = torch.load(tmp_path / "mingpt.pt")["steps_run"]
     assert 5 <= stopped < LAST
     assert stopped == log(tmp_path)[-1]["step"]  # all that was done
-    # and no validation in between, which may take longer than the scheduler waits
+    # and no validation meanwhile, which may take longer than the scheduler waits
     assert stopped - 1 in curve(tmp_path) and stopped not in curve(tmp_path)
     if whom == "one worker":
         assert "exitcode  : 143" in it.err

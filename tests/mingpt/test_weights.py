@@ -1,4 +1,4 @@
-"""Published weights, as Hugging Face writes them, are where fine-tuning starts."""
+"""Fine-tuning starts from published weights, as Hugging Face writes them."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def made(**others):
 
 @pytest.fixture
 def published(tmp_path):
-    """A file as Hugging Face's GPT-2 saves it, and the model it is of."""
+    """A file that Hugging Face's GPT-2 saved, and that model."""
     transformers = pytest.importorskip("transformers", reason="no transformers to compare with")
     torch.manual_seed(0)
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(

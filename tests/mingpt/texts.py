@@ -1,18 +1,18 @@
-"""Texts of which the entropy is known, and what the trainer's log says about learning them."""
+"""Texts with known entropy, and what the trainer's log says about learning them."""
 
 import json
 import random
 
 
 def uniform(count, letters="abcdefghijklmnop", seed=0):
-    """Letters that nobody can predict: ln 16 nats each."""
+    """Random letters: ln 16 nats each."""
     return "".join(random.Random(seed).choices(letters, k=count))
 
 
 def markov(count, letters="abcdefgh", seed=0):
-    """Each letter is followed by one of three, 60 : 30 : 10, that depend on it.
+    """Each letter allows three next letters, with odds of 60 : 30 : 10.
 
-    The entropy is that of (0.6, 0.3, 0.1), 0.8979 nats, whatever came before.
+    The entropy per letter is that of (0.6, 0.3, 0.1): 0.8979 nats.
     """
     draw = random.Random(seed)
     follows = {letter: draw.sample(letters, 3) for letter in letters}
@@ -28,5 +28,5 @@ def log(folder, name="mingpt"):
 
 
 def curve(folder, key="val_loss", name="mingpt"):
-    """`{step: value}` of a figure in the log; the last one told counts."""
+    """`{step: value}` of a number in the log; the last line of a step counts."""
     return {line["step"]: line[key] for line in log(folder, name) if key in line}

@@ -1,4 +1,4 @@
-"""A small series that breaks no rule, and the means to break it."""
+"""A small series that breaks no rule, and helpers that break it."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ GOOD = Path(__file__).parent / "good"
 
 
 class Tree:
-    """A copy of the good series in a folder of its own."""
+    """A copy of the good series in its own folder."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -28,7 +28,7 @@ class Tree:
         self.write(file, text.replace(old, new))
 
     def become_two(self, old, new, *scopes):
-        """Be a series of two scripts instead, a.py and b.py; the nth scope is that of edit n."""
+        """Become a series of two scripts, a.py and b.py; edit n has the nth scope."""
         self.write("a.py", "\n".join(old) + "\n")
         self.write("b.py", "\n".join(new) + "\n")
         facts = 'title = ""\npage = ""\nrun = "true"\n'

@@ -19,7 +19,7 @@ def run(tree, capsys, *arguments):
 
 
 def test_the_diff_of_an_edit_shows_its_lines_in_context(tree, capsys):
-    """The lines of other edits are context if they are added, and gone if they are removed."""
+    """The edit changes the stage before it, so later edits are not in its diff."""
     status, out = run(tree, capsys, "diff", "two", "--edit", "distribute-the-data")
     assert status == 0
     assert (
@@ -28,17 +28,19 @@ def test_the_diff_of_an_edit_shows_its_lines_in_context(tree, capsys):
 --- one.py
 +++ two.py
 
-distribute-the-data: Distributing the data (3 added, 3 removed)
-@@ two.py:12 @@ imports
+two@2 distribute-the-data: Distributing the data (3 added, 3 removed)
+@@ two_2.py:10 @@ imports
+ \"""
+
  import torch
+-from torch.utils.data import DataLoader, RandomSampler
  import torch.distributed as dist
  import torch.multiprocessing as mp
--from torch.utils.data import DataLoader, RandomSampler
 +from torch.utils.data import DataLoader, DistributedSampler
 
  import utils
 
-@@ two.py:29 @@ Trainer._run_epoch
+@@ two_2.py:29 @@ Trainer._run_epoch
          self.train_data = train_data
 
      def _run_epoch(self, epoch):
@@ -47,7 +49,7 @@ distribute-the-data: Distributing the data (3 added, 3 removed)
          total = torch.zeros(1)
          for batch in self.train_data:
              # Summed on the device, without waiting for it.
-@@ two.py:45 @@ prepare_dataloader
+@@ two_2.py:42 @@ prepare_dataloader
 
 
  def prepare_dataloader(dataset, batch_size):
@@ -71,20 +73,13 @@ def test_changes_share_a_header_when_their_contexts_meet_in_one_scope(tree, caps
     assert headers == ["@@ b.py:2 @@ module", "@@ b.py:17 @@ module", "@@ b.py:22 @@ f"]
 
 
-def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree, capsys):
-    match = '{{ in = "module", match = "{}" }}'
-    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
-    _, out = run(tree, capsys, "diff", "b", "--edit", "0")
-    assert "@@ b.py:1 @@ module\n-a\n b\n c\n z\n" in out
-
-
 def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_edits(tree, capsys):
     assert "in no edit" not in run(tree, capsys, "diff", "three")[1]
     tree.edit("lessons.toml", '["Trainer.__init__", "Trainer._load', '["Trainer._load')
     assert "in no edit" not in run(tree, capsys, "diff", "three", "--edit", "resume")[1]
     _, out = run(tree, capsys, "diff", "three")
-    assert "\nleave-it-to-torchrun: Leaving the processes to torchrun (5 added, 7 removed)\n" in out
-    assert "@@ beyond/three.py:38 @@ Trainer._load_checkpoint\n" in out
+    assert "\nthree@1 leave-it-to-torchrun: Leaving the processes to torchrun (5 added, " in out
+    assert "@@ beyond/three.py:36 @@ Trainer._load_checkpoint\n" in out
     titles = ["leave-it-to-torchrun: ", "resume: Going on", "in no edit, or in several"]
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
@@ -96,7 +91,7 @@ def test_the_diff_of_a_lesson_shows_each_changed_line_once_in_the_order_of_the_e
 def test_the_diff_of_lines_removed_at_the_end_says_a_line_that_exists(tree, capsys):
     tree.write("two.py", tree.read("one.py").replace("    main(args)\n", ""))
     _, out = run(tree, capsys, "diff", "two")
-    assert "@@ two.py:44 @@ __main__\n" in out and len(tree.read("two.py").splitlines()) == 44
+    assert "@@ two_1.py:44 @@ __main__\n" in out and len(tree.read("two.py").splitlines()) == 44
 
 
 def test_the_tree_is_indented_by_parents(tree, capsys):
@@ -142,7 +137,7 @@ def test_a_command_is_required(capsys):
 
 
 def test_neither_torch_nor_anything_else_to_install_is_imported(tree):
-    """In an interpreter without site packages; torch is blocked besides, to be sure."""
+    """In an interpreter without site packages, and with torch blocked."""
     code = (
         "import runpy, sys; sys.modules['torch'] = None; "
         f"sys.argv = ['series', '--root', {str(tree.root)!r}, 'lint']; "
@@ -164,3 +159,19 @@ def test_a_reader_that_goes_early_is_no_error():
     assert writer.stderr.read() == b""
     writer.stderr.close()
     assert writer.wait(60) == 0
+
+
+def test_stages_of_a_chain_in_docs_are_found_by_their_names(tree, capsys):
+    """A chain of self-contained scripts needs neither utils.py nor a README."""
+    folder = tree.root / "docs" / "chain"
+    folder.mkdir(parents=True)
+    script = '"""Says so.\n\n    python docs/chain/alone.py\n"""\n\nprint("alone")\n'
+    (folder / "alone.py").write_text(script)
+    (folder / "beside.py").touch()
+    (folder / "lessons.toml").write_text(
+        "[series]\ncolumns = 80\norder = []\nutils = []\n"
+        '[alone]\ntitle = ""\npage = ""\nrun = "python docs/chain/alone.py"\n'
+    )
+    assert run(tree, capsys, "show", "alone") == (0, script)
+    assert run(tree, capsys, "show", "one")[0] == 0
+    assert main(["--root", str(folder), "lint"]) == 0

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools import series
+from tools.series import stages
 from tools.series.diff import _align, compare
 from tools.series.model import Edit, Scope
 from tools.series.partition import assign
@@ -23,7 +24,7 @@ def diff(old, new):
 
 
 def test_an_inserted_function_is_one_block_of_its_own_scope():
-    """Though it ends like the function above, so that difflib takes that one's end for its own."""
+    """Even if it ends like the function above, whose end difflib takes for the new one's."""
     old = """\
         def a(x):
             y = 1
@@ -117,7 +118,7 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
 
 
 def deal(old, new, *scopes):
-    """The edit of each changed line, the nth scope being that of edit n; and the problems."""
+    """The edit of each changed line, and the problems; edit n has the nth scope."""
     old, new = Source("old.py", dedent(old)), Source("new.py", dedent(new))
     edits = [Edit(None, str(n), "", [scope], 9) for n, scope in enumerate(scopes)]
     lesson = SimpleNamespace(name="new", file="new.py", parent=old, edits=edits)
@@ -167,12 +168,22 @@ def test_a_scope_that_takes_nothing_is_told_what_changed():
 
 
 def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
-    before = series.load(tree.root)["three"].edit("resume").fingerprint
+    def fingerprint():
+        return stages.after(series.load(tree.root)["three"].edit("resume")).fingerprint
+
+    before = fingerprint()
     tree.edit("two.py", "import torch\n", "import os\nimport torch\n")
     tree.edit("beyond/three.py", "import torch\n", "import os\nimport torch\n")
-    assert series.load(tree.root)["three"].edit("resume").fingerprint == before
+    assert fingerprint() == before
     tree.edit("beyond/three.py", "self.epochs_run = 0", "self.epochs_run = 1")
-    assert series.load(tree.root)["three"].edit("resume").fingerprint != before
+    assert fingerprint() != before
+
+
+def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tree):
+    match = '{{ in = "module", match = "{}" }}'
+    tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
+    rows = series.load(tree.root)["b"].edit("0").rows
+    assert [row.sign + row.text for row in rows] == ["-a", " b", " c", " z"]
 
 
 def test_a_command_is_split_into_environment_and_words(tree):

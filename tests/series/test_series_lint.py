@@ -111,7 +111,7 @@ def test_a_breach_is_told(tree, file, old, new, expected):
     assert [text[: len(start)] for text, start in zip(found, expected, strict=True)] == expected
 
 
-# And what looks like a breach, but is none.
+# Changes that look like a breach, but are none.
 SOUND = {
     "80 columns": ("beyond/three.py", '"three.pt"', f'"{"three.pt":26}"'),
     "something else called distributed": (

@@ -1,4 +1,4 @@
-"""lessons.toml: each mistake in it is one line that says where it is and what to do."""
+"""lessons.toml: each mistake in it gets one line that says where it is and how to fix it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Changes that teach nothing are told from those that do."""
+"""Tell changes that teach nothing from changes that do."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from tools.series.diff import compare
 
 
 def noises(old, new, **renames):
-    """What is said of the change, without file, lesson and advice."""
+    """The complaints about a change, without file, lesson and advice."""
     old, new = Source("old.py", old), Source("new.py", new)
     lesson = SimpleNamespace(
         name="new", file="new.py", source=new, rows=compare(old, new, renames), renames=renames,

@@ -1,4 +1,4 @@
-"""Stages: what their scripts are, how they are shown, compared and run, and what lint says."""
+"""Stages: their scripts, the commands that show, compare and run them, and lint."""
 
 import os
 import re

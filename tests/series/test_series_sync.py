@@ -1,4 +1,4 @@
-"""A change of one script, carried to its descendants: all of them, or none."""
+"""Carry a script's change to its descendants: to all of them, or to none."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ SCRIPTS = ["one.py", "two.py", THREE]
 
 @pytest.fixture
 def repo(tree, monkeypatch):
-    """The good series, committed, in a repository that no setting of the user's reaches."""
+    """The good series, committed in a repository that ignores the user's git settings."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.delenv("GIT_DIR", raising=False)
@@ -80,7 +80,7 @@ def test_what_is_uncommitted_in_a_child_is_merged_not_overwritten(repo):
     (repo.root / "two.py").rename(repo.root / "real.txt")
     (repo.root / "two.py").symlink_to("real.txt")
     assert run(repo, "one") == 0
-    # The grandchildren get both: what they derive from is now this.
+    # The grandchildren get both, because their parent now has both.
     for file in SCRIPTS[1:]:
         assert "torch.nn.ReLU()" in repo.read(file) and NEW in repo.read(file)
     assert (repo.root / "two.py").is_symlink()
@@ -110,7 +110,7 @@ def test_in_conflict_nothing_is_written(repo, capsys):
 
 
 def test_every_conflict_is_told_with_its_line_of_the_file_as_it_is(repo, capsys):
-    """Though clean changes, before and between, move the lines of what git has merged."""
+    """Even if clean changes, before and between, move the lines of git's merge."""
     old = [f"x = {n}" for n in range(1, 41)]
 
     def change(lines, *spans):
@@ -133,7 +133,7 @@ def test_every_conflict_is_told_with_its_line_of_the_file_as_it_is(repo, capsys)
 def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo, capsys):
     repo.edit("one.py", "    main(args)\n", "    print(1)\n    main(args)\n")
     assert run(repo, "one") == 1
-    assert THREE not in capsys.readouterr().out  # below a conflict there is nothing to merge
+    assert THREE not in capsys.readouterr().out  # it derives from the script in conflict
     repo.edit("two.py", OLD, NEW)
     by_hand = repo.read("two.py")
     assert run(repo, "one", "--by-hand", "two") == 0

@@ -9,7 +9,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def pages(containing: str = "") -> list[str]:
-    """The pages of the site, in order, whose HTML has a text; [] if it is not built."""
+    """The site's pages, in order, whose HTML has a text; [] if the site is not built."""
     return [
         path.relative_to(SITE).as_posix()
         for path in sorted(SITE.rglob("*.html"))
@@ -18,5 +18,5 @@ def pages(containing: str = "") -> list[str]:
 
 
 def built(names: list) -> list:
-    """What to parametrize a test with: one name that says so, where there is no site."""
+    """A test's parameters; without a site, one name that says so."""
     return names or [Path("not built: run make docs")]

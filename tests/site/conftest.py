@@ -1,4 +1,4 @@
-"""The built site, served on a port of its own, and a browser to look at it."""
+"""The built site, served on its own port, and a browser to look at it."""
 
 import contextlib
 import http.server
@@ -10,7 +10,7 @@ import pytest
 
 from tests.site import CHROMIUM, SITE
 
-PATIENCE = 120_000  # milliseconds for whatever the browser does; a bound on hangs
+PATIENCE = 120_000  # milliseconds per browser action, to catch hangs
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -47,7 +47,7 @@ def browser():
 
 @pytest.fixture
 def window(browser, host):
-    """Opens a page of the site in a window of its own; fails the test for what goes wrong in it."""
+    """Opens a page of the site in its own window. Errors in it fail the test."""
     with contextlib.ExitStack() as stack:
         trouble = []
 
@@ -68,7 +68,7 @@ def window(browser, host):
 
 
 def watch(page, host, trouble):
-    """Write down what a page complains of, does not get, or asks of another host."""
+    """Record a page's errors, its failed requests, and its requests to other hosts."""
 
     def asked(request):
         if not request.url.startswith((host, "data:", "blob:")):
@@ -83,7 +83,7 @@ def watch(page, host, trouble):
             trouble.append(f"{page.url}: {response.status} for {response.url}")
 
     def failed(request):
-        # Aborted are those of a page that was left (by a search, say) before all of it had come.
+        # The browser aborts requests when it leaves a page, by a search for example.
         if request.failure != "net::ERR_ABORTED":
             trouble.append(f"failed: {request.url}: {request.failure}")
 

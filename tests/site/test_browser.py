@@ -10,8 +10,8 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
 ]
-# Of pieces of code with the same classes one is looked at: they look and work alike. What has more
-# than a class, such as an id, stays. Some pages have ten thousand of them.
+# Check one of all code pieces with the same classes, because they look and work alike. Keep those
+# with more than a class, such as an id. Some pages have ten thousand pieces.
 ONE_OF_EACH_KIND = """() => {
     const seen = new Set();
     for (const piece of [...document.querySelectorAll(".highlight pre *")].reverse()) {
@@ -26,7 +26,7 @@ ONE_OF_EACH_KIND = """() => {
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-HEAVIEST = 1_500_000  # bytes of a page with all that it loads
+HEAVIEST = 1_500_000  # bytes of a page with everything it loads
 WEIGHT = """["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
     .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
 
@@ -44,7 +44,7 @@ def check_width(page):
 
 def check_accessible(page, **options):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    options["resultTypes"] = ["violations"]  # else it writes megabytes on what is right
+    options["resultTypes"] = ["violations"]  # otherwise it reports megabytes of passes
     found = [
         f"{page.url}: {violation['id']}: {violation['help']}: {node['html'][:200]}"
         for violation in axe.Axe().run(page, options=options).response["violations"]
@@ -92,7 +92,7 @@ def test_the_search_finds_a_term(window, host):
 
 
 def test_the_search_finds_the_literal_text_of_an_error(window, host):
-    """As a reader has it: pasted from the terminal."""
+    """As a reader pastes it from the terminal."""
     error = re.compile(r'<span class="go">(\w+Error: [\w ]{12,}\S*?)</span>')
     found = [(name, match[1]) for name in pages("Error: ")
              if (match := error.search((SITE / name).read_text()))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`make docs` amid files that are not the project's, after SIGKILL at any moment, and once more."""
+"""`make docs` among files that are not the project's, after a SIGKILL, and once more."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ LINKS = [
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """A checkout of the project with what has run here, and with junk all over it."""
+    """A checkout of the project, with the runs' cache and junk all over it."""
     if not SITE.exists():
         pytest.skip("the site is not built: make docs")
     tree = tmp_path / "tree"
@@ -69,7 +69,7 @@ def make_docs(tree):
 
 
 def files(tree):
-    """What the last build made, or has made of it so far."""
+    """The files that the last build has made so far."""
     walks = [os.walk(tree / "docs" / place) for place in ("series", "_build")]
     found = {Path(folder, name) for walk in walks for folder, _, names in walk for name in names}
     return {path.relative_to(tree) for path in found}

@@ -1,4 +1,4 @@
-"""The diffs and commands of the built site in a real browser: what is copied, and side by side."""
+"""The site's diffs and commands in a real browser: what it copies, and side by side."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_copying_a_recipe_copies_the_file(window, name):
 
 
 def columns(page):
-    """Where the removed and the added lines of the first edit that has both begin."""
+    """Where the removed and the added lines begin, in the first edit that has both."""
     return page.evaluate("""() => {
         const diff = [...document.querySelectorAll(".lesson-diff > .highlight pre")].find(
             pre => pre.querySelector("del") && pre.querySelector("ins"));

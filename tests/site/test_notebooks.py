@@ -1,4 +1,4 @@
-"""The notebooks of the site run to their end in an empty folder, and write nowhere else."""
+"""The site's notebooks run to their end in an empty folder, and write nowhere else."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),
 ]
-# Half a minute to six each; what they run, `make docs` has just run.
+# Each takes half a minute to six minutes; `make docs` has just run the same commands.
 LONG = {name: pytest.mark.soak for name in NOTEBOOKS if name != "0_intro"}
-CELL, ALL = 300, 1500  # seconds; bounds on hangs, not measures of speed
+CELL, ALL = 300, 1500  # seconds; they catch hangs and say nothing about speed
 EXECUTE = f"""
 import sys
 import nbclient, nbformat
@@ -32,7 +32,7 @@ finally:
 
 
 def state_of_the_repository():
-    """Every file but git's, the environment's, the site's and what Python and pytest keep."""
+    """Every file, except those of git, the environment, the site, Python and pytest."""
     own = {".git", ".venv", "_build", "__pycache__", ".pytest_cache", ".ruff_cache"}
     state = {}
     for folder, names, files in os.walk(ROOT):

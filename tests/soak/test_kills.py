@@ -1,4 +1,4 @@
-"""Rounds of kills at random moments: every end is that of a run nobody touched, bit for bit."""
+"""Kills at random moments: every run ends bit for bit like an undisturbed one."""
 
 import os
 import random
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.soak
 
 @pytest.fixture(scope="module")
 def of_the_gpt(tmp_path_factory):
-    """The words of its command."""
+    """The words of the GPT's command."""
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text(texts.markov(5007))
     return options(data=text, total_steps=STEPS, eval_every=50)
@@ -93,7 +93,7 @@ def test_two_nodes(loss, undisturbed, tmp_path, note):
         chance = random.Random(number)
         folders = [tmp_path / f"{number}{name}" for name in "ab"]
         if loss == "folder emptied":
-            # A first run stops early; then one of the nodes comes back with a new disk.
+            # A first run stops early. Then one node comes back with a new disk.
             first = nodes.start(folders, EPOCHS // 2, SAVE_EVERY)
             assert nodes.finish(first) == [0, 0]
             (chance.choice(folders) / "multinode.pt").unlink()

@@ -1,5 +1,5 @@
-"""How runs end, hundreds of times, on a machine with too much to do: without a word on stderr, or
-by naming the rank that failed first."""
+"""How hundreds of runs end on a busy machine: with nothing on stderr, or with the name of the rank
+that failed first."""
 
 import os
 from collections import Counter
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.soak
 
 
 def ends(times, folder, lesson, *args):
-    """The processes of as many runs, each in its own folder; a run that hangs fails."""
+    """The processes of `times` runs, each in its own folder. A run that hangs fails."""
 
     def once(number):
         place = folder / str(number)

@@ -1,6 +1,6 @@
-"""A thousand steps of the laptop's preset, shared by 1, 2 or 4 processes, give one curve.
+"""A thousand steps of the laptop's preset give one curve on 1, 2 or 4 processes.
 
-As far as its learning rate allows: where training is chaotic, rounding parts them in the end.
+This needs a low enough learning rate: if training is chaotic, rounding separates the curves.
 """
 
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.soak
 
 
 def apart(folder, *options, splits, env=()):
-    """`{step: the most by which the validation losses of as many processes differ there}`."""
+    """Per step, the largest difference between the validation losses of `splits`."""
     found = []
     for nproc in splits:
         place = folder / str(nproc)

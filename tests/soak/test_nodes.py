@@ -1,5 +1,5 @@
-"""Nodes killed at random moments, each replaced by an empty one: every end is that of a run nobody
-touched, bit for bit."""
+"""Nodes killed at random moments, each replaced by an empty one: every run ends bit for bit like an
+undisturbed one."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Thirty learners on one machine check at once: no port, no file and no verdict suffers."""
+"""Thirty learners on one machine check at once, and get the right ports, files and verdicts."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from workshop.judge import judge, passed
 
 pytestmark = pytest.mark.soak
 LEARNERS = 30
-LIMIT = 900  # seconds for an act: all together have as many processors as one
+LIMIT = 900  # seconds per act, because all learners share the processors
 
 
 def test_thirty_right_answers_at_once(note):
@@ -29,7 +29,7 @@ def test_thirty_right_answers_at_once(note):
 
 
 def test_hangs_are_told_from_a_machine_that_is_busy(note):
-    """Every one of them hangs, while the others keep the processors busy."""
+    """Each script hangs while the others keep the processors busy."""
     hang = exercises()["multigpu/outliers"]
 
     with ThreadPoolExecutor(10) as pool:

@@ -1,4 +1,4 @@
-"""Scripts to be judged, run as `python -m workshop check` runs them."""
+"""Run scripts as `python -m workshop check` does."""
 
 import tempfile
 from functools import cache
@@ -20,18 +20,18 @@ def run(lesson: str, text: str, limit: float = LIMIT) -> Run:
         files = [script, ROOT / "utils.py", ROOT / "guard.py"]
         seen = observe(files, scenarios.acts(lesson, script.name), limit)
     left = [fact for p in seen.processes if alive((fact := p.process)["pid"])]
-    assert not left, left  # whatever the script did
+    assert not left, left
     return seen
 
 
 @cache
 def right(lesson: str) -> Run:
-    """The run of the lesson as it is."""
+    """The run of the unchanged lesson."""
     return run(lesson, LESSONS[lesson].source.text)
 
 
 def changed(lesson: str, *changes: tuple[str, str]) -> str:
-    """The text of a lesson in which each first of a pair, found once, is replaced by the second."""
+    """The lesson's text with each `(old, new)` replaced; `old` must occur once."""
     text = LESSONS[lesson].source.text
     for old, new in changes:
         assert text.count(old) == 1, f"{text.count(old)} times: {old}"
@@ -40,7 +40,7 @@ def changed(lesson: str, *changes: tuple[str, str]) -> str:
 
 
 def told(run: Run, findings: list[Finding]) -> str:
-    """All that was found, for a test that fails."""
+    """All findings that did not pass, as the message of a failing test."""
     lines = [f"{f.ok} {f.check.name}: {f.evidence}" for f in findings if f.ok is not True]
     return "\n".join([*lines, *(fact["text"] for fact in run.all("output"))])
 

@@ -1,4 +1,4 @@
-"""python -m workshop, as a learner types it, mistakes included."""
+"""python -m workshop as a learner types it, including their mistakes."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_from_the_start_to_the_solution(workshop):
     assert "Page: 2_multigpu.html, “One process per device”" in failed.stdout
     assert "Traceback" not in failed.stderr
 
-    hints = [workshop("hint").stdout for _ in range(3)]  # the first came with the check
+    hints = [workshop("hint").stdout for _ in range(3)]  # the check has printed the first
     assert [hint.split("\n")[0][-6:] for hint in hints] == ["2 of 3", "3 of 3", "3 of 3"]
     assert "torch.multiprocessing" in hints[0] and "mp.spawn(…" in hints[1]
 
@@ -58,7 +58,7 @@ def test_from_the_start_to_the_solution(workshop):
     assert "Right. next: python -m workshop start multigpu/construct-the-process" in passed.stdout
     assert f"✓  1  {FIRST}" in workshop("list").stdout
     assert f"1 of {len(exercises())} solved" in workshop("list").stdout
-    assert "multigpu/construct-the-process-group" in workshop("start").stdout  # goes on
+    assert "multigpu/construct-the-process-group" in workshop("start").stdout  # the next one
 
     room = workshop("report", str(workshop.folder), str(workshop.folder / "nobody"))
     assert room.returncode == 0 and "nobody: nothing done yet" in room.stdout
@@ -116,7 +116,7 @@ def test_a_broken_script_never_breaks_the_tool(workshop, text, seen):
         (["check"], "no exercise has been started"),
         (["start", "save-twice"], "no exercise is called 'save-twice'"),
         (["hint", "save-once"], "python -m workshop start multigpu/save-once"),
-        (["report", "nowhere"], "no folder of a learner"),
+        (["report", "nowhere"], "no learner's folder"),
     ],
 )
 def test_a_mistake_is_one_line(workshop, words, told):

@@ -1,4 +1,4 @@
-"""Every start fails with the hint that belongs to it, every solution passes every check."""
+"""Every start fails with its own hint, and every solution passes every check."""
 
 import re
 
@@ -11,16 +11,16 @@ from workshop.exercises import exercises, undone
 from workshop.judge import judge, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
-EVIDENCE = {  # where the name of the check does not say enough
+EVIDENCE = {  # for exercises whose check can fail for another reason too
     "multigpu/distribute-the-data": "both saw samples 0, 1, 2 …: 2,048 of 2,048",
-    "multigpu/one-loss-of-two": "which is that of rank 0 alone",
+    "multigpu/one-loss-of-two": "the loss of rank 0 alone",
     "multinode/the-same-half": "in epoch 4, ranks 0 and 1 both saw samples",
     "multigpu/waiting-for-rank-1": (
         r"of rank 0 is \w+ .*\(multigpu.py:\d+\) in epoch 1, that of rank 1 is backward"
     ),
 }
 STAGES = {stage.source.text for name in TAUGHT for stage in stages.of(LESSONS[name])}
-# What a stage is, test_paths.py runs.
+# test_paths.py runs the starts that are stages.
 OTHERS = [name for name, one in exercises().items() if one.start not in STAGES]
 
 
@@ -34,7 +34,7 @@ def test_a_start_fails_with_its_own_hint(name):
 
 @pytest.mark.parametrize("lesson", TAUGHT)
 def test_a_solution_passes_every_check(lesson):
-    """All exercises of a lesson have the lesson as their solution: one run serves them all."""
+    """The lesson is the solution of all its exercises, so one run is enough."""
     ours = [one for one in exercises().values() if one.lesson.name == lesson]
     assert {one.solution for one in ours} == {LESSONS[lesson].source.text}
     findings = judge(right(lesson), ours[0].checks)

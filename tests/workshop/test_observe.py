@@ -1,4 +1,4 @@
-"""The probe: what it writes down is true, and it changes nothing."""
+"""The probe records what happened, and changes nothing."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def test_where_a_restart_went_on():
 
 
 def test_it_changes_nothing(tmp_path):
-    """The checkpoints of a run with the probe and of one without are equal to the last bit."""
+    """With and without the probe, the checkpoints are equal to the last bit."""
     for name in ("with", "without"):
         folder = tmp_path / name
         folder.mkdir()
@@ -93,14 +93,14 @@ def test_a_sitecustomize_that_was_there_before_still_runs(tmp_path):
 
 @pytest.mark.parametrize("lesson", OF)
 def test_odd_facts_are_no_error(lesson):
-    """Without any one kind of fact, and broken off anywhere, a check says that it cannot tell."""
+    """A check says that it cannot tell if a kind of fact is missing, or if the run breaks off."""
     facts = right(lesson).facts
     kinds = {fact["kind"] for fact in facts} - {"act"}
     odd = [[fact for fact in facts if fact["kind"] != kind] for kind in kinds]
     odd += [facts[:length] for length in range(1, len(facts), len(facts) // 40)]
     for some in odd:
         for finding in judge(Run(some), OF[lesson]):
-            assert "has failed itself" not in finding.evidence, finding
+            assert "itself has failed" not in finding.evidence, finding
 
 
 def test_a_check_that_fails_itself_says_so():

@@ -47,7 +47,7 @@ def test_a_path_is_walked_by_commands(tmp_path, capsys):
     assert "✓ 2 Constructing the process group" in said
     assert "→ 3 Distributing input data" in said
     assert "has reached multigpu@2. The next edit: Distributing input data." in said
-    assert "both saw samples" in said and "something else" not in said
+    assert "both saw samples" in said and "Before that" not in said
     status, said = workshop("hint")
     assert "hint 2 of 3" in said and "DistributedSampler" in said
     assert workshop("solution")[0] == 1
@@ -56,4 +56,4 @@ def test_a_path_is_walked_by_commands(tmp_path, capsys):
     assert "+    sampler = DistributedSampler(dataset)" in said and "DDP(" not in said
     script.write_text(chain[2].source.text.replace("def main(args):", "def main(args)"))
     status, said = workshop("check")
-    assert status == 1 and "something else is to be fixed:" in said and "SyntaxError" in said
+    assert status == 1 and "Before that, fix this:" in said and "SyntaxError" in said

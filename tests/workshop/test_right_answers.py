@@ -1,4 +1,4 @@
-"""Right answers in other words: other names, another order, other means to the same end."""
+"""Right answers with other names, in another order, or by other means."""
 
 from tests.workshop.scripts import assert_right, changed
 
@@ -32,7 +32,7 @@ def learn(place, how_many, port, epochs, every, file):
     meeting = dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=meeting, rank=place, world_size=how_many)
     data = utils.MyTrainDataset()
-    net = torch.nn.Linear(20, 1)  # unseeded: rank 1 is told what rank 0 has drawn
+    net = torch.nn.Linear(20, 1)  # unseeded, because rank 0 broadcasts its weights
     for weight in net.parameters():
         dist.broadcast(weight.data, src=0)
     rule = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
@@ -77,7 +77,7 @@ def test_a_script_of_ones_own_without_ddp_sampler_or_loader():
 
 
 def test_a_resume_of_ones_own_after_a_failure():
-    """Only rank 0 reads; the others get weights, state and number from it."""
+    """Only rank 0 reads; it broadcasts weights, state and number to the others."""
     assert_right("multigpu_torchrun", changed(
         "multigpu_torchrun",
         ("        checkpoint = utils.read_checkpoint(self.path)\n"

@@ -1,4 +1,4 @@
-"""Mistakes that no exercise has: found all the same, with who and when."""
+"""Mistakes that no exercise has. The checks find them too, and name rank and step."""
 
 import re
 
@@ -48,7 +48,7 @@ def test_batches_that_are_dropped_at_the_end():
 
 def test_a_rank_that_works_for_ever_is_named_and_ended():
     loop = "            while epoch == 1 and dist.get_rank() == 1:\n                pass\n"
-    for limit in (12, 90, 600):  # on a busy machine the start alone may take minutes
+    for limit in (12, 90, 600):  # on a busy machine, starting may take minutes
         name, evidence = found("multigpu", (EPOCH, EPOCH + loop), limit=limit)
         if name == "all-take-part":
             break

@@ -1,17 +1,17 @@
-"""What each optimisation buys: tokens per second of the trainer, rung by rung, side by side.
+"""Measure each optimization: tokens per second of the trainer, rung by rung, side by side.
 
     python tools/bench/ladder.py laptop --rounds 3 > tools/bench/results/ladder.txt
     python tools/bench/ladder.py 8gpus --batch_size 16 --rounds 3     # GPT-2 124M, on one GPU
 
-On a CPU, all rungs are started together and take turns of a second (see trainers.py), so that they
-share the quick and the slow minutes of the machine; on a GPU, whose memory does not hold them all,
-one follows the other. The clock of a rung runs in its turns, from the first third of its steps on.
+On a CPU, all rungs start together and take turns of a second (see trainers.py). So they share the
+machine's fast and slow minutes. A GPU's memory does not hold all rungs, so there they run one after
+the other. A rung's clock runs only in its turns, after the first third of its steps.
 
-A factor is the median, over the rounds, of a rung's speed over that of the first rung in the same
-round. The speed beside it is this factor times the first rung's median speed. MFU belongs to that
-speed; there is none where the device's theoretical peak is unknown. Options unknown to this file
-are the trainer's. A preset with GPT-2's byte pairs learns random text of as many characters: all
-matrices have their sizes, and nothing has to be downloaded.
+A factor is a rung's speed over the first rung's in the same round, as the median over the rounds.
+The speed beside it is this factor times the first rung's median speed. MFU belongs to that speed,
+and is missing if the device's theoretical peak is unknown. The trainer gets all other options. If a
+preset has GPT-2's byte pairs, the trainer learns random text with as many different characters:
+every matrix keeps its size, without a download.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from mingpt.cli import parse  # noqa: E402
 from mingpt.config import PRESETS, Config  # noqa: E402
 from tools.bench.trainers import by_turns, hardware  # noqa: E402
 
-# Processes, threads of each, options.
+# Processes, threads per process, options.
 CPU = {
     "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
     "products by MKL": (1, 1, "--precision fp32 --no_compile --products torch"),
@@ -49,11 +49,11 @@ GPU = {
     "bf16": (1, 8, "--precision bf16 --no_compile"),
     "bf16, compiled": (1, 8, "--precision bf16 --compile"),
 }
-KINDS = 50257  # GPT-2's tokens
+KINDS = 50257  # GPT-2's vocabulary
 
 
 def without_byte_pairs(preset, folder):
-    """Options for a text in `folder` that has KINDS characters, if the preset wants byte pairs."""
+    """Options for a text in `folder` with KINDS characters, if the preset has byte pairs."""
     if PRESETS[preset].tokenizer == "chars":
         return []
     kinds = [chr(0x10000 + number) for number in range(KINDS)]
@@ -64,7 +64,7 @@ def without_byte_pairs(preset, folder):
 
 
 class Rung:
-    """A way to train; `speeds` has the tokens per second of each round."""
+    """A way to train; `speeds` has the tokens per second, per round."""
 
     def __init__(self, preset, steps, rung, others):
         processes, threads, options = rung
@@ -77,7 +77,7 @@ class Rung:
         self.command = f"{start} -m mingpt.main {preset} {' '.join(words)}"
 
     def ran(self, run):
-        """Keep the speed of a run that has ended, by the lines that it printed and their clock."""
+        """Keep the speed of a finished run, from its lines and their clock."""
         told = [
             (clock, int(found[1]), line)
             for clock, line in zip(run.clocks, run.process.lines, strict=True)

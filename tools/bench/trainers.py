@@ -1,19 +1,19 @@
-r"""Trainers given by command line, side by side: speed by the wall clock, and time to a loss.
+r"""Run trainers side by side, by their command lines: wall-clock speed, and time to a loss.
 
     python tools/bench/trainers.py --tokens 1536000 --target 1.88 --json result.json \
         "ours=torchrun --standalone --nproc_per_node=1 -m mingpt.main --data /path/to/text" \
         "other@/path/to/it=python train.py --device=cpu"
 
-By turns: each runs for `--slice` seconds and is then stopped (SIGSTOP) while the next one does, so
-that all of them see the same minutes of a machine whose speed changes. The clock of a trainer runs
-in its turns. When all have ended comes the next of `--rounds`. Each is in a folder of its own, or
-in the folder after the @. All of a run counts: imports, data, evaluation, checkpoints. A validation
-loss is what follows "val loss" in what a trainer prints; the first at or below `--target` is when
-it has learnt enough. `{round}` in a command is the number of the round, for seeds.
+The trainers take turns: one runs for `--slice` seconds, then SIGSTOP stops it and the next one
+runs. So all see the same minutes of a machine whose speed changes. A trainer's clock runs only in
+its turns. When all have ended, the next of `--rounds` begins. Each trainer has its own folder, or
+the one after the @. The whole run counts: imports, data, evaluation, checkpoints. The validation
+loss is the number after "val loss" in a trainer's output. A trainer reaches `--target` with the
+first loss at or below it. `{round}` in a command is the round's number, for seeds.
 
-Rates that a trainer prints itself count the time in which it was stopped.
+A rate that a trainer prints itself is too low: it includes the time while it was stopped.
 
-GPT-2 124M on one GPU, beside nanoGPT in its folder (data/shakespeare/prepare.py run there before):
+GPT-2 124M on one GPU, beside nanoGPT in its folder (first run data/shakespeare/prepare.py there):
 
     python tools/bench/trainers.py --tokens 32768000 --json result.json \
         "ours=torchrun --standalone --nproc_per_node=1 -m mingpt.main 8gpus --data /path/to/text \
@@ -47,9 +47,9 @@ from tools.processes import Process  # noqa: E402
 
 
 class Run:
-    """`command` at work in `folder`. `seconds` of its turns, the last `loss` that it printed, and
-    the seconds until that was at most `target`: `reached`, or None. `clocks` has the seconds at
-    which each line of `process.lines` came.
+    """`command`, running in `folder`. `seconds` is the length of its turns so far, `loss` the last
+    that it printed. `reached` is when the loss was first at most `target`, or None. `clocks` has
+    the time of each line in `process.lines`.
     """
 
     def __init__(self, command, folder, target):
@@ -71,14 +71,14 @@ class Run:
                 self.reached = self.clocks[-1]
 
     def turn(self, seconds):
-        """Go on for so long, or to the end; whether that has come."""
+        """Run for `seconds`, or to the end. Returns whether it has ended."""
         self.resumed = time.perf_counter()
         for process in self.stopped:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.process.wait(seconds)
-        self.stopped = self._stop() + self._stop()  # again: the first finds some being started
+        self.stopped = self._stop() + self._stop()  # twice: a process may start during the first
         turn, self.resumed = time.perf_counter() - self.resumed, None
         self.seconds += turn
         if self.process.process.returncode is None:
@@ -112,7 +112,7 @@ def by_turns(commands, target, seconds):
 
 
 def commit(folder):
-    """Which commit a folder is at, "-dirty" if it has been changed since; "" if that is unknown."""
+    """The folder's commit, with "-dirty" if files have changed; "" if unknown."""
     words = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"]
     with contextlib.suppress(OSError):  # no git
         return subprocess.run(words, capture_output=True, text=True).stdout.strip()
@@ -138,9 +138,9 @@ def main():
     )
     parser.add_argument("trainers", nargs="+", metavar="NAME[@FOLDER]=COMMAND")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--slice", type=float, default=2.0, help="seconds of a turn")
-    parser.add_argument("--tokens", type=int, required=True, help="that each of them trains on")
-    parser.add_argument("--target", type=float, help="a validation loss")
+    parser.add_argument("--slice", type=float, default=2.0, help="seconds per turn")
+    parser.add_argument("--tokens", type=int, required=True, help="tokens that each trains on")
+    parser.add_argument("--target", type=float, help="validation loss to reach")
     parser.add_argument("--json", type=Path, help="file for the result")
     args = parser.parse_args()
 

@@ -1,7 +1,7 @@
-"""A cluster in a box: nodes as namespaces of one Linux machine, to try launchers and faults on.
+"""A cluster in a box: try launchers and faults on nodes that are namespaces of one Linux machine.
 
-Each node has a host name, an address, a hosts file, processes and a folder of its own; they share
-nothing but the switch between them. Needs root.
+Each node has its own host name, address, hosts file, processes and folder. The nodes share only the
+switch between them. Needs root.
 
     with Cluster(2) as cluster:
         cluster.run("node1", ["torchrun", ...])

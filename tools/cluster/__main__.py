@@ -1,12 +1,12 @@
-"""python -m tools.cluster 3: a cluster in a box, for trying launchers and faults. Needs root.
+"""python -m tools.cluster 3: a cluster in a box, to try launchers and faults on. Needs root.
 
-Three nodes, node1, node2 and node3; --with slurm, gridengine or ssh (for Open MPI too) puts that on
-them. Then it reads commands, until Ctrl-D, which ends everything:
+This starts three nodes: node1, node2 and node3. --with installs slurm, gridengine or ssh (also for
+Open MPI) on them. Then it reads these commands; Ctrl-D ends everything:
 
 run node1 CMD...     run a command on a node, in its folder; `all` runs it on every node at once
-start node1 CMD...   the same, without waiting for its end
+start node1 CMD...   the same, but do not wait for its end
 cut node2            unplug its network; heal node2 plugs it in again
-kill node2           all its processes die at once; replace node2 puts a new machine there
+kill node2           kill all its processes at once; replace node2 puts a new machine there
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("size", type=int, help="how many nodes")
     parser.add_argument("--with", dest="scheduler", choices=SCHEDULERS)
     options = parser.parse_args()
-    for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing
+    for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing running
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     return exit_status(lambda: _serve(options), "cluster: ")
 
@@ -60,9 +60,9 @@ class Prompt(cmd.Cmd):
     def onecmd(self, line):
         try:
             return super().onecmd(line)
-        except KeyboardInterrupt:  # ends what `run` waits for
+        except KeyboardInterrupt:  # ends the command that `run` waits for
             print()
-        except (UserError, ValueError) as error:  # ValueError: a quote that is not closed
+        except (UserError, ValueError) as error:  # ValueError: an unclosed quote
             print(error)
 
     def do_run(self, line):

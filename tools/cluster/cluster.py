@@ -1,4 +1,4 @@
-"""Nodes as namespaces: held by one process each, gone when that is gone."""
+"""Nodes as namespaces. One process holds each node, and the node ends with it."""
 
 import contextlib
 import os
@@ -13,23 +13,23 @@ from tools import processes
 from tools.errors import UserError
 
 NETWORK = "10.77.0."
-# Process 1 of a node waits for the end of its input, and reaps what its processes leave to it.
+# Process 1 of a node waits for the end of its input, and reaps orphaned processes.
 INIT = "exec 3<&0 </dev/null >/dev/null 2>&1; cat <&3 & wait $!"
 
 
 class Cluster:
-    """Up to 200 nodes, node1 onwards, at 10.77.0.11 onwards, on a switch of their own.
+    """Up to 200 nodes, node1 onwards, at 10.77.0.11 onwards, on their own switch.
 
-    The nodes end when the process that has made them does, even by SIGKILL. Raises UserError
-    without root, or for a node that it does not have.
+    The nodes end with the process that made them, even after SIGKILL. Raises UserError without
+    root, or for an unknown node.
     """
 
     def __init__(self, size: int):
         self.size = size
-        self.place: Path | None = None  # of all files
-        self.environment: dict[str, str] = {}  # that the commands of a scheduler need
+        self.place: Path | None = None  # the folder of all files
+        self.environment: dict[str, str] = {}  # what a scheduler's commands need
         self._holders: dict[str, subprocess.Popen] = {}
-        self._first: dict[str, str] = {}  # process 1 of each node, as its host sees it
+        self._first: dict[str, str] = {}  # pid on the host of each node's process 1
         self._daemons: list[tuple[str, list[str]]] = []
         self._running: list[subprocess.Popen] = []
 
@@ -46,15 +46,15 @@ class Cluster:
     def up(self) -> "Cluster":
         if os.geteuid() != 0 or not sys.platform.startswith("linux"):
             raise UserError(
-                "nodes are namespaces of Linux, which need root: sudo env PATH=$PATH python -m "
-                "tools.cluster 3; without it, python docs/labs/nodes.py plays two nodes on one host"
+                "nodes are Linux namespaces, which need root: sudo env PATH=$PATH python -m "
+                "tools.cluster 3; without root, python docs/labs/nodes.py plays two nodes"
             )
         if not shutil.which("ip"):
-            raise UserError("no program ip here: install iproute2")
+            raise UserError("the program ip is missing: install iproute2")
         if not 1 <= self.size <= 200:
             raise UserError(f"{self.size} nodes: ask for 1 to 200")
         self.place = Path(tempfile.mkdtemp(prefix="cluster-"))
-        self.place.chmod(0o755)  # for daemons that are not root's
+        self.place.chmod(0o755)  # for daemons that do not run as root
         names = [f"node{number}" for number in range(1, self.size + 1)]
         lines = [f"{self.address(name)} {name}\n" for name in names]
         (self.place / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
@@ -64,7 +64,7 @@ class Cluster:
         return self
 
     def needs(self, programs: dict[str, str]):
-        """Raises UserError if a program is missing: `programs` names the package of each."""
+        """Raises UserError if a program is missing. `programs` maps each to its package."""
         missing = {name for name in programs if not shutil.which(name, path=_path())}
         if missing:
             packages = " ".join(sorted({programs[name] for name in missing}))
@@ -73,7 +73,7 @@ class Cluster:
     def _add(self, name):
         self.folder(name).mkdir()
         self.temporary(name).mkdir()
-        hosts = self.place / f"hosts.{name}"  # its own: a test may break it
+        hosts = self.place / f"hosts.{name}"  # its own, so that a test may break it
         shutil.copy(self.place / "hosts", hosts)
         self._hold(name, f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up")
         node, switch, port = self._first[name], self._first["switch"], f"to-{name}"
@@ -81,15 +81,15 @@ class Cluster:
         _run(words.split())
         self._at("switch", f"ip link set {port} master switch; ip link set {port} up")
         self._at(name, f"ip addr add {self.address(name)}/24 dev eth0; ip link set eth0 up")
-        # A machine that boots tells the others that its address is at a new card. Here they have
-        # to ask: else they would go on writing to the old one, for up to a minute.
+        # A machine that boots announces its new network card. A namespace does not, so make the
+        # others ask; otherwise they send to the old card for up to a minute.
         for other in set(self.nodes) - {name}:
             self._at(other, "ip neigh flush dev eth0")
 
     def _hold(self, name, prepare):
-        """A process in namespaces of its own, after the commands in `prepare`.
+        """Start a process in its own namespaces, after the commands in `prepare`.
 
-        When we end, so does its input, and with it the process.
+        When this process ends, the node's input ends, and with it the node.
         """
         process = self._holders[name] = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
@@ -105,7 +105,7 @@ class Cluster:
         self._first[name] = children.split()[0]
 
     def down(self):
-        """End all nodes with all that runs on them, and delete their folders."""
+        """End all nodes and everything that runs on them, and delete their folders."""
         for name in list(self._holders):
             self._end(name)
         for process in self._running:
@@ -115,7 +115,7 @@ class Cluster:
             shutil.rmtree(self.place, ignore_errors=True)
 
     def _end(self, name):
-        """End process 1 of a node and wait for it: the kernel ends all others of the node first."""
+        """End process 1 of a node and wait for it: the kernel kills the node's other processes."""
         process = self._holders.pop(name)
         process.stdin.close()
         process.wait()
@@ -128,35 +128,35 @@ class Cluster:
         return f"{NETWORK}{10 + int(name.removeprefix('node'))}"
 
     def folder(self, name: str) -> Path:
-        """Where a node's processes start: a disk that no other node sees."""
+        """The folder in which a node's processes start. It plays a disk that only this node has."""
         return self.place / name
 
     def temporary(self, name: str) -> Path:
-        """What its processes put into /tmp elsewhere: names of theirs are unique on a node only."""
+        """The node's /tmp. Each node needs its own: names of its files are unique per node only."""
         return self.place / f"tmp.{name}"
 
     def command(self, name: str, words: list[str], env=None) -> dict:
-        """`words` and `env` of a command that runs on a node, in its folder."""
+        """`words` and `env` that run a command on a node, in its folder."""
         own = {"HOSTNAME": name, "TMPDIR": str(self.temporary(name))}
         own |= {**self.environment, **(env or {})}
         words = [*self._enter(name), f"--wd={self.folder(name)}", "--", *words]
         return {"words": words, "env": {**os.environ, **own}}
 
     def run(self, name: str, words: list[str], env=None, **options) -> subprocess.Popen:
-        """Start a command on a node. `options` are those of Popen."""
+        """Start a command on a node. `options` go to Popen."""
         command = self.command(name, words, env)
         return subprocess.Popen(command["words"], env=command["env"], **options)
 
     def output(self, name: str, words: list[str]) -> str:
-        """What a command on a node prints, its errors included; "" if that takes a minute."""
+        """Run a command on a node. Returns what it prints, errors too; "" after a minute."""
         with contextlib.suppress(UserError):
             return processes.run(**self.command(name, words), limit=60).out
         return ""
 
     def serve(self, daemons: list[tuple[str, list[str]]]):
-        """Start programs that stay, each on a node or on the "switch", which outlives all nodes.
+        """Start daemons, each on a node or on the "switch", which outlives all nodes.
 
-        A node that is replaced starts its own again. What they print is in `place`/NODE.log.
+        A replaced node starts its daemons again. They print to `place`/NODE.log.
         """
         self._daemons += daemons
         for name, words in daemons:
@@ -171,17 +171,17 @@ class Cluster:
             ))  # fmt: skip
 
     def until(self, condition, complaint: str, limit: float = 30):
-        """Wait for what a scheduler does. Raises UserError after `limit` seconds."""
+        """Wait until `condition()` is true. Raises UserError after `limit` seconds."""
         end = time.monotonic() + limit
         while not condition():
             if time.monotonic() > end:
                 logs = [log.read_text().strip() for log in self.place.glob("*.log")]
                 said = " | ".join(text.rpartition("\n")[2] for text in logs if text)
-                raise UserError(f"{complaint} in {limit:.0f} s: {said or 'not a word from it'}")
+                raise UserError(f"{complaint} in {limit:.0f} s: {said or 'it printed nothing'}")
             time.sleep(0.05)
 
     def cut(self, name: str):
-        """Unplug a node: what it sends is lost, and nobody is told."""
+        """Unplug a node: what it sends is lost, and no process gets an error."""
         self._known(name)
         self._at("switch", f"ip link set to-{name} down")
 
@@ -190,13 +190,13 @@ class Cluster:
         self._at("switch", f"ip link set to-{name} up")
 
     def kill(self, name: str):
-        """All processes of a node die at once; its disk stays. (To pull its plug is to `cut`.)"""
+        """Kill all processes of a node at once; its disk stays. To unplug a node, `cut` it."""
         self._end(self._known(name))
-        # The kernel removes the cable some time later: by then a new node may have one.
+        # Left alone, the kernel removes the cable later, when a new node may already have one.
         self._at("switch", f"ip link del to-{name} 2>/dev/null || :")
 
     def replace(self, name: str):
-        """A new machine with the name and address of one that was killed, and an empty disk."""
+        """Put a new machine with an empty disk there, with the old name and address."""
         if name in self.nodes:
             self.kill(name)
         if not (self.place / f"hosts.{name}").exists():
@@ -214,7 +214,7 @@ class Cluster:
         return name
 
     def _none(self, name):
-        return f"no node is called {name!r}; up are: {', '.join(self.nodes) or 'none'}"
+        return f"no node is called {name!r}; running: {', '.join(self.nodes) or 'none'}"
 
     def _enter(self, name):
         if name != "switch":
@@ -226,7 +226,7 @@ class Cluster:
 
 
 def _path():
-    """With the folders of daemons, which not every shell has."""
+    """PATH with the folders of daemons, which not every shell has."""
     return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 

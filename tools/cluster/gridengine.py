@@ -1,4 +1,4 @@
-"""Grid Engine on the nodes of a cluster: its master on node1, with a parallel environment `ddp`."""
+"""Grid Engine on a cluster's nodes: the master on node1, with a parallel environment `ddp`."""
 
 import subprocess
 
@@ -8,8 +8,8 @@ from .cluster import Cluster
 
 PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec",
             "qconf": "gridengine-client"}  # fmt: skip
-PLACES = ("/var/lib/gridengine", "/var/spool/gridengine")  # of Debian's packages
-SLOTS = 2  # of a job on each node
+PLACES = ("/var/lib/gridengine", "/var/spool/gridengine")  # where Debian's packages put it
+SLOTS = 2  # per job and node
 PARALLEL = f"""\
 pe_name ddp
 slots 999
@@ -26,7 +26,7 @@ qsort_args NONE
 """
 QUEUE = {
     "qname": "all.q", "hostlist": "@allhosts", "load_thresholds": "NONE", "pe_list": "ddp",
-    "rerun": "TRUE", "slots": "8", "shell": "/bin/csh",  # as by default at some sites
+    "rerun": "TRUE", "slots": "8", "shell": "/bin/csh",  # the default at some sites
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def start(cluster: Cluster) -> None:
     place = cluster.place / "gridengine"
     place.mkdir()
     mounts = ""
-    for number, where in enumerate(PLACES):  # every node sees copies in the place of the system's
+    for number, where in enumerate(PLACES):  # every node sees copies instead of the system's files
         subprocess.run(["cp", "-a", where, place / str(number)], check=True)
         mounts += f"mountpoint -q {where} || mount --bind {place}/{number} {where}; "
     (place / "0" / "default" / "common" / "act_qmaster").write_text("node1\n")
@@ -56,22 +56,22 @@ def start(cluster: Cluster) -> None:
         conf(f"-ah {name}")
         conf(f"-as {name}")
     whole = conf("-sconf").partition("\n")[2]  # its first line says whose it is
-    conf("-Mconf", "global", _changed(whole, min_uid="0", min_gid="0"))  # jobs of root
+    conf("-Mconf", "global", _changed(whole, min_uid="0", min_gid="0"))  # allow root's jobs
     conf("-Msconf", "scheduler", _changed(
         conf("-ssconf"), schedule_interval="0:0:1", flush_submit_sec="1", flush_finish_sec="1"))
     conf("-Ahgrp", "hosts", f"group_name @allhosts\nhostlist {' '.join(cluster.nodes)}\n")
     conf("-Ap", "parallel", PARALLEL)
     said = conf("-Aq", "queue", _changed(conf("-sq"), **QUEUE))
     if "added" not in said:
-        raise UserError(f"Grid Engine takes no queue: {said.strip()}")
-    # With the mounts, for a node that is replaced has none.
+        raise UserError(f"Grid Engine refuses the queue: {said.strip()}")
+    # With the mounts, because a replaced node has none.
     execd = ["sh", "-c", f"{mounts}exec sge_execd"]
     cluster.serve([(name, execd) for name in cluster.nodes])
 
     def ready():
         lines = cluster.output("node1", ["qstat", "-f"]).splitlines()
         queues = [line.split() for line in lines if line.startswith("all.q@")]
-        # A sixth column tells what is wrong with a queue, such as "au": nothing was heard of it.
+        # A sixth column says what is wrong with a queue, such as "au": its node does not answer.
         return [len(queue) for queue in queues] == [5] * len(cluster.nodes)
 
     cluster.until(ready, "not every queue of Grid Engine is ready", 60)

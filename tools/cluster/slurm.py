@@ -1,11 +1,11 @@
-"""Slurm on the nodes of a cluster: its controller on node1, a slurmd on each, munge for all."""
+"""Slurm on a cluster's nodes: slurmctld on node1, a slurmd on each node, one munged for all."""
 
 import os
 
 from .cluster import Cluster
 
 PROGRAMS = {"slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "munged": "munge"}
-CPUS = 4  # of each node, whatever the machine has: ranks of a lesson, not of a benchmark
+CPUS = 4  # per node, whatever the machine has: enough for a lesson's ranks
 CONF = """\
 ClusterName=box
 SlurmctldHost=node1({controller})

@@ -1,6 +1,6 @@
-"""ssh between the nodes of a cluster, by keys of its own: `ssh -F $SSH_CONFIG node2 COMMAND`.
+"""ssh between a cluster's nodes, with its own keys: `ssh -F $SSH_CONFIG node2 COMMAND`.
 
-sshd insists on an empty folder /run/sshd, which stays.
+sshd needs an empty folder /run/sshd, which this leaves behind.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""python -m tools.pages: what keeps the prose in step with the lines that it explains."""
+"""python -m tools.pages: keep the prose in step with the lines that it explains."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns 0, or 2 if it could not run."""
     parser = argparse.ArgumentParser(prog="python -m tools.pages", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    what = "after reading it again: the prose fits the lines of an edit, of a lesson, or of all"
+    what = "record that you read the prose again: it fits the lines of an edit, a lesson or all"
     sub = commands.add_parser("confirm", help=what, description=what)
     sub.add_argument("lesson", nargs="?")
     sub.add_argument("edit", nargs="?")

@@ -1,10 +1,11 @@
-"""Write beside the prose of an edit the fingerprint of the lines that it explains."""
+"""Write the fingerprint of an edit's lines beside the prose that explains them."""
 
 import re
 from pathlib import Path
 
 from tools import series
 from tools.errors import UserError
+from tools.series import stages
 
 from .lessons import load
 from .shell import ROOT
@@ -30,7 +31,7 @@ def confirm(lesson: str | None = None, edit: str | None = None, folder: Path = P
         if lesson not in (None, found["lesson"]) or edit not in (None, found["edit"]):
             return found[0]
         seen = True
-        fingerprint = lessons[found["lesson"]].edit(found["edit"]).fingerprint
+        fingerprint = stages.after(lessons[found["lesson"]].edit(found["edit"])).fingerprint
         text = f"{found['head']}{found['comment']}   :confirmed: {fingerprint}\n"
         if text != found[0]:
             changed.append(f"{found['lesson']} {found['edit']}: {fingerprint}")

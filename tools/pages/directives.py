@@ -25,7 +25,7 @@ class Directive:
 
 
 def find(text: str) -> Iterator[Directive]:
-    """The directives of a text that stand at its left margin."""
+    """The directives at the left margin of a text."""
     for found in _DIRECTIVE.finditer(text):
         name, argument, options, body = found.groups()
         options = dict(re.findall(r":([\w-]+): *(.*)", options))
@@ -34,7 +34,7 @@ def find(text: str) -> Iterator[Directive]:
 
 
 def prose(page: str) -> str:
-    """The text of a page in the percent format: what stands in its comments, at the margin."""
+    """The text of a page in the percent format: its comments at the left margin."""
     return "\n".join(re.sub("^# ?", "", line) for line in page.split("\n"))
 
 

@@ -1,22 +1,24 @@
-"""A page as a notebook that runs wherever it lies: it brings the scripts along.
+"""A page as a notebook that runs anywhere, because it contains the scripts.
 
 Commands become cells that run them, diffs become fenced blocks. The first cell writes the scripts
-that the page uses into a folder of their own, unless they are there already.
+that the page uses into their own folder, unless they are there already.
 """
 
 import ast
 import hashlib
 import re
+import textwrap
 
 import nbformat.v4 as new
 
 from tools import series
+from tools.series import stages
 
 from . import directives, shell
 from .lessons import load
 
 FIRST = '''\
-# The scripts of this page, put into a folder of their own. What is there already is left alone.
+# Write the scripts of this page into their own folder. Existing files are kept.
 import os
 import sys
 from pathlib import Path
@@ -33,9 +35,9 @@ for name, text in files.items():
 os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]\
 '''
 
-# Each command has scripts of its own, as on the page: many go on from what they find.
+# Each command gets a new copy of the scripts, as on the page: many resume from a checkpoint.
 START = 'cd "$(python fresh.py)"; set -eo pipefail'
-# But blocks that show parts of one run (`:lines:`) share their scripts, and each runs its part.
+# But blocks that show parts of one run (`:lines:`) share a copy, and each runs its part.
 FIRST_PART = 'cd "$(python fresh.py | tee .run-KEY)"; set -eo pipefail'
 NEXT_PART = (
     'folder=$(cat .run-KEY 2>/dev/null) || { echo "first run the cells above"; exit 1; }\n'
@@ -93,8 +95,8 @@ def _text_cells(text, lessons):
             start, part = _part(found.options, lines)
             yield new.new_code_cell("\n".join([magic, start, *part])), shell.dependencies(lines)
         elif found.name == "lesson-diff":
-            edit = lessons[found.argument].edit(found.options["edit"])
-            prose += f"\n```diff\n{_diff(edit)}\n```\n\n{found.body}\n\n"
+            stage = stages.after(lessons[found.argument].edit(found.options["edit"]))
+            prose += f"\n```diff\n{_diff(stage)}\n```\n\n{found.body}\n\n"
         elif found.name == "not-run":
             lines = "\n".join(directives.commands(found.body, lessons))
             prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {found.argument}.*\n\n"
@@ -104,10 +106,13 @@ def _text_cells(text, lessons):
             prose += f"\n```python\n{_included(found)}\n```\n\n"
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
+        elif found.name == "fold":
+            folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
+            prose += f"\n**{found.argument}**\n\n{folded}\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
-        elif found.name not in ("index", "code-block"):
+        elif found.name not in ("index", "code-block", "toctree"):
             raise ValueError(f"a notebook cannot show {found.name}: teach tools/pages/notebook.py")
     prose += text[end:]
     if prose.strip():
@@ -126,9 +131,10 @@ def _part(options, lines):
 def _included(found):
     """The definition that a literalinclude of a page shows, in full."""
     text = (shell.ROOT / "docs" / "pages" / found.argument).read_text(encoding="utf-8")
-    name = found.options["pyobject"]
-    definition = next(node for node in ast.parse(text).body if getattr(node, "name", "") == name)
-    return ast.get_source_segment(text, definition)
+    definition = ast.parse(text)
+    for name in found.options["pyobject"].split("."):
+        definition = next(node for node in definition.body if getattr(node, "name", "") == name)
+    return textwrap.dedent(" " * definition.col_offset + ast.get_source_segment(text, definition))
 
 
 def _table(lessons):
@@ -141,11 +147,11 @@ def _table(lessons):
             yield f"| `{lesson.file}` | {lesson.title} | {size} |"
 
 
-def _diff(edit):
-    rows, lines, gap = edit.rows, [], False
+def _diff(stage):
+    rows, lines, gap = stage.rows, [f"--- {stage.before.name}", f"+++ {stage.name}"], True
     for row, near in zip(rows, series.near_changes(rows), strict=True):
         if near:
-            if gap or not lines:
+            if gap:
                 lines.append(f"@@ {row.scope} @@")
             lines.append((row.sign + row.text).rstrip())
             gap = False
@@ -169,7 +175,7 @@ def _markdown(text):
 
 
 def setup(app):
-    """Let sphinx-gallery, which has no hook for it, offer this notebook for download."""
+    """Let sphinx-gallery offer this notebook for download. It has no hook, so patch it."""
     from sphinx_gallery import gen_rst
 
     gen_rst.jupyter_notebook = lambda blocks, *_: make([(b[0], b[1]) for b in blocks])

@@ -1,12 +1,12 @@
-"""Shell lines run in a copy of the scripts, and what they printed.
+"""Run shell lines in a copy of the scripts, and return what they printed.
 
     for ran in shell.run(["python multigpu.py 5 1"], cache=folder):
         print(ran.line, ran.status, ran.seconds, ran.output)
 
-The lines of one call run one after the other in one new folder that holds copies of the scripts,
-as if a reader had just cloned the repository; what they leave there is deleted, and the processes
-that they leave are killed, even if this process is killed first. Their output is kept in `cache`
-under a hash of the lines and of every file they depend on.
+The lines of one call run one after the other in one new folder with copies of the scripts, as in a
+fresh clone of the repository. Then the folder is deleted and remaining processes are killed, even
+if this process is killed first. `cache` keeps the output under a hash of the lines and of every
+file they depend on.
 """
 
 import ast
@@ -32,9 +32,9 @@ from tools.files import write_whole
 from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ["*.py", "lessons.toml", "docs/*.py", "docs/labs/*", "docs/theory/*", "docs/symptoms/*",
-          "mingpt/*", "launch/*", "tools/*.py", "tools/series/*", "tools/bench/results/*",
-          "workshop/**/*"]  # fmt: skip
+COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
+          "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "launch/*", "tools/*.py",
+          "tools/series/*", "tools/bench/results/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
@@ -60,7 +60,7 @@ def run(
 ) -> list[Ran]:
     """Run the lines by bash until one fails. Raises UserError after `timeout` seconds a line.
 
-    What `keep` says no to is not cached: what went wrong by chance is tried again.
+    If `keep` returns False, the run is not cached, so a run that failed by chance is tried again.
     """
     kept = cache / f"{_key(lines)}.json" if cache else None
     if kept and kept.exists():
@@ -102,18 +102,21 @@ def _key(lines):
 
 
 def _named(text):
-    """The paths that a line may mean; and all that tools/series reads, where it runs that."""
+    """The paths that a line may mean; if it runs tools/series, all that this reads too."""
     named = [ROOT / word for word in re.findall(r"[\w./-]+", text) if word[0] != "/"]
     for module in re.findall(r"-m +([\w.]+)", text):
         path = ROOT / module.replace(".", "/")
         named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
         if module in ("tools.series", "workshop"):
-            named += [ROOT / "lessons.toml", *ROOT.glob("*.py")]
+            named += [ROOT / "lessons.toml", *ROOT.glob("*.py"), *ROOT.glob("mingpt/*.py")]
+            for chain in ROOT.glob("docs/*/lessons.toml"):
+                files = list(chain.parent.glob("*.*"))
+                named += files if any(file.stem in text for file in files) else []
     return named
 
 
 def _imported(file):
-    """The paths that the imports of a file may mean, packages on the way included."""
+    """The paths that the imports of a file may mean, with their parent packages."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         folders, names = [file.parent, ROOT], []
@@ -144,12 +147,12 @@ def _folder():
 
 @functools.cache
 def _watched_folder():
-    """A folder for all that runs here. A second process waits for the end of this one, then deletes
-    the folder and kills what still runs: SIGKILL leaves this process no time for that."""
+    """A folder for all runs. A second process waits until this one ends, then deletes the folder
+    and kills what still runs, because a SIGKILL would leave this process no time for that."""
     folder = tempfile.mkdtemp(prefix="pages-")
     end, _ = os.pipe()  # the other end stays open for as long as this process lives
     command = [sys.executable, "-m", __spec__.name, processes.OURS, folder]
-    # Without a mark: who kills this process by its mark leaves the watcher alone.
+    # Without a mark, so that killing this process by its mark spares the watcher.
     env = {name: value for name, value in os.environ.items() if name != processes.MARK}
     top = Path(__file__).parents[2]
     pipes = {"stdin": end, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -171,7 +174,7 @@ def _run(line, folder, timeout):
 
 
 def _environment(temporary):
-    """The reader's: none of a launcher's or a build's variables, and our Python first on PATH."""
+    """A reader's variables: none of a launcher or a build, and our Python first on PATH."""
     quick = str(Path(__file__).resolve().parents[1] / "quick")
     ours = {"TMPDIR": temporary, "COLUMNS": str(COLUMNS)}
     ours["OMP_WAIT_POLICY"] = "passive"  # threads without work leave the cores to other commands
@@ -181,7 +184,7 @@ def _environment(temporary):
 
 
 def _without_places(output, folder):
-    """Where the run and the packages happened to lie says nothing to a reader."""
+    """Remove the folders of the run and of packages, which mean nothing to a reader."""
     for place in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
         output = output.replace(f"{place}/", "").replace(place, ".")
     output = re.sub(re.escape(sys.prefix) + r"/lib/python[\d.]+/site-packages/", "", output)

@@ -1,8 +1,7 @@
-"""What every Python started by a page, or on a node of the tests, runs first.
+"""Turn the garbage collector down. Every Python of a page, or on a node of the tests, runs this.
 
-Half a second of `import torch`, a sixth, is Python looking for garbage among the new modules, and
-so is most of a second of its end. A site starts more than a hundred processes, and they print the
-same without it; so do the nodes.
+The collector costs half a second of `import torch`, a sixth, and most of a second at exit. A site
+starts more than a hundred processes, which print the same without it. So do the nodes.
 """
 
 import atexit

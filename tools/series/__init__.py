@@ -1,39 +1,41 @@
-"""The one engine that knows how the lessons derive from each other.
+"""The engine that knows how the lessons derive from each other.
 
     from tools import series
 
     lessons = series.load()                    # reads lessons.toml; raises UserError
+    lessons = series.load_all()                # docs/*/lessons.toml too
     lesson = lessons["multigpu"]               # a Lesson; UserError lists the known names
     env, argv = lesson.command                 # the documented command, ready for subprocess
     for line in lesson.diff():                 # every changed line: sign, number, text, scope, edit
         ...
-    edit = lesson.edit("average-the-loss")     # its lines, and a fingerprint that prose can keep
+    stage = stages.after(lesson.edit("save-once"))  # its script, the diff from the stage before,
+                                               # and a fingerprint that prose can keep
 
-Pages, tests, workshop and README ask this package and nothing else, so that they cannot disagree.
-It needs the standard library only (but psutil to run and observe stages), never imports torch, and
-keeps what it has read: load again after files have changed.
+Pages, tests, workshop and README ask only this package, so they cannot disagree. It needs only the
+standard library (and psutil to run and observe stages), and never imports torch. It caches what it
+reads: load again after files have changed.
 
     source.py     a script, parsed: which definition encloses each line
     diff.py       two scripts compared, definition by definition
-    partition.py  the changed lines of a lesson dealt out to its edits
+    partition.py  which edit has which changed line of a lesson
     model.py      Series, Lesson, Edit
     manifest.py   lessons.toml read and checked; its docstring is the reference for the format
     stages.py     the script that each edit leaves behind: multigpu@3
-    launch.py     a stage run as its page says
-    observe.py    whether a stage shows what lessons.toml says; probe.py: what its output cannot
+    launch.py     runs a stage as its page says
+    observe.py    whether a stage shows what lessons.toml says; probe.py: what output cannot show
     files.py      which files are the project's own
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
-    sync.py       a change in one script merged into all its descendants
+    sync.py       merges a change in one script into all its descendants
     render.py     diffs, tree and table as text
 """
 
 from .diff import Line, hunks, near_changes
 from .files import own
-from .manifest import load
+from .manifest import load, load_all
 from .model import Edit, Lesson, Series
 from .source import Problem, Source
 
 __all__ = [
     "Edit", "Lesson", "Line", "Problem", "Series", "Source", "hunks",
-    "load", "near_changes", "own",
+    "load", "load_all", "near_changes", "own",
 ]  # fmt: skip

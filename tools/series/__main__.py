@@ -10,7 +10,7 @@ from tools.errors import UserError, exit_status
 from tools.files import write_whole
 
 from . import launch, lint, observe, render, stages, sync
-from .manifest import load
+from .manifest import load, load_all
 from .model import Series
 
 
@@ -22,11 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run_command(options) -> int:
     try:
-        series = load(options.root)
+        of_stages = options.command in (_show, _run, _diff, _observe)
+        series = (load_all if of_stages else load)(options.root)
     except UserError as error:
         if options.command is not _lint:
             raise
-        print(error)  # where lint prints whatever it finds
+        print(error)  # on stdout, like the problems that lint finds
         return 1
     return options.command(series, options)
 
@@ -47,8 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("show", _show, "print the script of a stage")
     sub.add_argument("stage", help=stage)
     sub = add("run", _run, "run a stage in the current folder, as the lesson's page says")
+    sub.add_argument("--probe", action="store_true", help="each process reports what it did")
     sub.add_argument("stage", help=stage)
-    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: documented")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: as documented")
     sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit; or how two "
               "scripts differ: a stage and the one before, or any two stages or files")  # fmt: skip
     sub.add_argument("one", help=stage + "; or a file")
@@ -58,14 +60,14 @@ def _parser() -> argparse.ArgumentParser:
               "and the stage before does not; exit 1 if not")  # fmt: skip
     sub.add_argument("stage", help="a stage, or a lesson: all its stages")
     sub.add_argument("--processes", type=int, help="per node; default: as documented")
-    sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's; default: lessons.toml's")
+    sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: lessons.toml")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
     sub.add_argument("script", help="name of the lesson, or its file")
     sub.add_argument("--check", action="store_true", help="say what would change, write nothing")
     sub.add_argument(
         "--by-hand", metavar="LESSON", action="append", default=[],
-        help="this descendant has the change already: go on below it (may be repeated)",
+        help="this descendant has the change already: continue below it (may be repeated)",
     )  # fmt: skip
     add("tree", _tree, "show which lesson derives from which, and how many lines it changes")
     sub = add("table", _table, "print the README's table of lessons")
@@ -93,7 +95,7 @@ def _show(series: Series, options) -> int:
 
 
 def _run(series: Series, options) -> int:
-    return launch.run(stages.find(series, options.stage), options.args)
+    return launch.run(stages.find(series, options.stage), options.args, options.probe)
 
 
 def _diff(series: Series, options) -> int:
@@ -125,7 +127,7 @@ def _observe(series: Series, options) -> int:
     stage = stages.find(series, options.stage)
     if not stage.lesson.has_stages or stage.number == 0:
         raise UserError(f"{options.stage} has no edit that says what it shows")
-    if "--processes" in options.args:  # behind the stage, all is left to the script
+    if "--processes" in options.args:  # argparse leaves all words after the stage to the script
         place = options.args.index("--processes")
         number = (options.args[place + 1 :] or [""])[0]
         if not number.isdecimal() or int(number) < 1:

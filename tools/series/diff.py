@@ -1,8 +1,8 @@
 """Two scripts compared, line by line within each definition.
 
-Definitions are aligned first, by name, and lines only within a pair of definitions: so a line never
-meets its look-alike in another definition (every function has a `return`), and an inserted function
-is one block that starts above its `def` and ends with its last line.
+Definitions are aligned first, by name; then lines, within each pair of definitions. So a line is
+never matched with an equal one in another definition, such as a `return`. An inserted function is
+one block that starts above its `def` and ends with its last line.
 """
 
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ class Line:
 def compare(parent: Source, child: Source, renames: dict[str, str] | None = None) -> list[Line]:
     """All lines of both scripts in reading order; within a hunk, what is removed comes first.
 
-    A definition of the parent whose name `renames` replaces is compared with the one that has the
-    new name, and its removed lines have the new name as their scope.
+    If `renames` replaces the name of a definition of the parent, that is compared with the one of
+    the new name, and its removed lines have the new name as their scope.
     """
     new_names = {scope: _renamed(scope, renames or {}) for scope in parent.scopes}
     old = [(new_names[scope], span) for scope, span in _segments(parent)]
@@ -71,11 +71,11 @@ def hunks(rows: list[Line]) -> Iterator[list[Line]]:
             yield list(run)
 
 
-def with_others_made(rows: list[Line], edit: str | None) -> Iterator[Line]:
+def with_others_made(rows: list[Line], edit: str) -> Iterator[Line]:
     """The rows of a lesson with all edits but one made already.
 
-    What the others add is context, what they remove is gone; and what this one removes stands next
-    to what it adds, also where theirs is in between.
+    Lines that the others add are context, and lines that they remove are left out. The lines that
+    this edit removes are next to those it adds, even if others' lines are in between.
     """
     for _, run in groupby(rows, lambda row: (row.changed, row.scope)):
         run = list(run)
@@ -134,9 +134,9 @@ def _align(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
 def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
     """Move the marked block [start, stop) to the place, among equivalent ones, where it reads best.
 
-    Where the line above a block equals the block's last line, the block one line higher says the
-    same change; likewise downwards. The best place has the least indented edges, for there no
-    statement is torn apart; then does not end in a blank line; then is the lowest, as git has it.
+    If the line above a block equals the block's last line, the block one line higher is the same
+    change; likewise downwards. The best place has the least indented edges, because these split no
+    statement. Among equals, it does not end in a blank line, then is the lowest, as in git.
     """
 
     def can_move(enters, leaves):  # the line that enters the block must equal the one that leaves
@@ -161,6 +161,10 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
 
 
 def near_changes(rows: list[Line]) -> list[bool]:
-    """For each row whether it is a change, or stands close enough to one to be shown with it."""
-    changed = [row.changed for row in rows]
-    return [any(changed[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
+    """For each row whether it is close enough to a change to be shown with it.
+
+    Changes of the docstring and blank lines count only where there are no others.
+    """
+    counted = [row.counted for row in rows]
+    shown = counted if any(counted) else [row.changed for row in rows]
+    return [any(shown[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]

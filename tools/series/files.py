@@ -1,22 +1,22 @@
-"""Which files are the project's own. Whatever else is in the tree must not matter: checkpoints,
-a cache of data, an editor's backups, somebody's scratch.py or environment."""
+"""Which files are the project's own. Other files in the tree must not matter: checkpoints, a cache
+of data, an editor's backups, your scratch.py or environment."""
 
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-TEXT = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".rst", ".sh", ".svg", ".toml", ".txt",
-        ".yaml"}  # fmt: skip
+TEXT = {"", ".css", ".html", ".js", ".json", ".jsonl", ".md", ".py", ".rst", ".sh", ".svg", ".toml",
+        ".txt", ".yaml"}  # fmt: skip
 
 
 def own(root: Path) -> Callable[[Path], bool]:
-    """A function that says of a path below `root` whether it is a file of the project.
+    """A function that returns whether a path below `root` is a file of the project.
 
-    These are the files that git tracks, so a new one counts after `git add`. Where git tracks
-    nothing (an unpacked archive, no git), text files count unless they are hidden.
+    These are the files that git tracks, so a new one counts after `git add`. If git tracks nothing
+    (an unpacked archive, no git), text files count unless they are hidden.
     """
-    # In a hook, git's variables name the repository that the hook is of.
+    # In a hook, git's variables name the hook's repository, which may be another one.
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         listing = subprocess.run(

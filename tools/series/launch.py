@@ -1,4 +1,4 @@
-"""A stage, started as its page says: by the documented launcher, with the reader's arguments."""
+"""Run a stage as its page says: with the documented launcher and the reader's arguments."""
 
 import contextlib
 import importlib.util
@@ -6,6 +6,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from tools.errors import UserError
 
+from . import probe
 from .model import parse_command
 from .stages import Stage
 
@@ -33,7 +35,8 @@ class Command:
 def script(stage: Stage) -> Iterator[Path]:
     """The stage's script in a folder that lasts as long as the context.
 
-    A stage that is started as a part of its package is in a copy of that, in place of the lesson.
+    If the stage is started as a module, the folder has a copy of its package, with the stage in
+    place of the lesson.
     """
     with tempfile.TemporaryDirectory(prefix="series-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, stage.file)
@@ -46,16 +49,28 @@ def script(stage: Stage) -> Iterator[Path]:
 
 
 def module(stage: Stage) -> str | None:
-    """The module by which the stage is started, as in `-m mingpt.main`; None for a script."""
+    """The module that starts the stage, as in `-m mingpt.main`; None for a script."""
     words = parse_command(stage.run)[1]
     return words[words.index("-m") + 1] if "-m" in words else None
 
 
-def run(stage: Stage, args: list[str]) -> int:
+def watch(commands: list[Command], folder: Path):
+    """Let torch load the probe in all processes of the commands, by a file in `folder`."""
+    tools = Path(__file__).resolve().parents[2]
+    entry = folder / "series_probe-0.dist-info" / "entry_points.txt"
+    entry.parent.mkdir(exist_ok=True)
+    entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
+    for command in commands:
+        paths = [str(folder), command.env["PYTHONPATH"], str(tools)]  # the last one has the probe
+        command.env["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def run(stage: Stage, args: list[str], watched: bool = False) -> int:
     """Run a stage in the current folder, its output on the terminal. Returns the exit status.
 
     A command for several nodes starts as many on this machine, in folders node0, node1, ...
-    Raises UserError for an option of which a later edit makes use.
+    If `watched`, each process prints a line of the probe when it ends. Raises UserError for an
+    option that only a later edit uses.
     """
     given = {word.partition("=")[0].strip("-").replace("-", "_") for word in args}
     for number, later in enumerate(stage.lesson.edits[stage.number :], stage.number + 1):
@@ -66,22 +81,25 @@ def run(stage: Stage, args: list[str]) -> int:
             )
     with script(stage) as path:
         found = commands(stage, path, args)
+        if watched:
+            watch(found, path.parent)
         if len(found) > 1:
             status, _ = capture(found, Path.cwd(), say=lambda line: print(line, flush=True))
             return status
         process = subprocess.Popen(found[0].words, env=os.environ | found[0].env)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # pass it on to the launcher
         while True:
-            with contextlib.suppress(KeyboardInterrupt):  # the process has been sent it, too
+            with contextlib.suppress(KeyboardInterrupt):  # the process got it too, and ends
                 return process.wait()
 
 
 def commands(
     stage: Stage, path: Path, args: list[str], processes: int | None = None, fixed: bool = False
 ) -> list[Command]:
-    """The documented command for the script at `path`: one for each node that it is meant for.
+    """The documented command for the script at `path`, one per node.
 
-    `processes` per node and `args` take the place of the documented ones. `fixed` makes node0
-    that of rank 0; otherwise the nodes agree on their ranks, as documented.
+    `processes` per node and `args` replace the documented ones. With `fixed`, node0 has rank 0;
+    otherwise the nodes agree on their ranks, as documented.
     """
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
@@ -93,7 +111,7 @@ def commands(
     paths = [str(stage.lesson.root.resolve()), os.environ.get("PYTHONPATH")]
     if module(stage):
         paths.insert(0, str(path.parents[len(Path(stage.lesson.file).parts) - 1]))
-        env["PYTHONSAFEPATH"] = "1"  # or the current folder's package would be the first
+        env["PYTHONSAFEPATH"] = "1"  # or Python would import the current folder's package
         words = ["-m", module(stage), *(args or words[place + 2 :])]
         if not stage.is_last and "--checkpoint_path" not in words:
             words += ["--checkpoint_path", f"{path.parent.name}_{stage.number}.pt"]
@@ -134,11 +152,11 @@ def capture(
     limit: float = float("inf"),
     until: str | None = None,
 ) -> tuple[int, str]:
-    """Run commands side by side, below `folder`. Returns the first failed status (or 0) and what
-    all have printed, each line marked with its node; `say` gets the lines as they come.
+    """Run commands side by side, below `folder`. Returns the first failed status (or 0) and all
+    output, each line marked with its node; `say` gets the lines as they come.
 
-    All are ended when one has failed, after `limit` seconds, or at a line in which `until` is
-    found. Raises UserError at the limit.
+    Ends all when one fails, after `limit` seconds, or at a line in which `until` is found. Raises
+    UserError at the limit.
     """
     from tools.processes import stop  # needs psutil, which the series itself does not
 
@@ -165,7 +183,7 @@ def capture(
     finally:
         statuses = [one.process.poll() for one in running]
         stop(running)
-    while not lines.empty():  # what the others said while they were ended
+    while not lines.empty():  # what the others printed while they were ended
         printed.append(lines.get())
     return next((status for status in statuses if status), 0), "\n".join(printed)
 

@@ -19,13 +19,14 @@ from .model import Lesson, Series
 from .source import Problem, Source
 
 UTILS = "utils.py"
-# Python files at the top level that are no lessons.
+# Python files at the top level that are not lessons.
 _EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
 
 
 def lint(series: Series) -> list[Problem]:
     """All problems of the tree, by file and line. Empty if there are none."""
-    problems = [*_unlisted(series), *_utils(series)]
+    is_whole = bool(series.utils)  # a chain of docs/* shares its folder, and has no README
+    problems = [*_unlisted(series), *_utils(series)] if is_whole else []
     broken = set()
     for lesson in series:
         try:
@@ -38,7 +39,7 @@ def lint(series: Series) -> list[Problem]:
         if lesson.parent and lesson.parent not in broken:
             problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
     if not broken:  # the README's table counts the lines of all
-        problems += [*_stages(series), *_readme(series)]
+        problems += [*_stages(series), *(_readme(series) if is_whole else [])]
     return sorted(problems)
 
 
@@ -52,7 +53,7 @@ def _unlisted(series: Series) -> Iterator[Problem]:
 
 
 def _order(series: Series, source: Source) -> Iterator[Problem]:
-    """Definitions stand in the order of the series, and the series knows them all."""
+    """Definitions are in the order of the series, which lists them all."""
     starts = {}
     for line, (name, text) in enumerate(zip(source.scopes, source.lines, strict=True), 1):
         if text.strip() and name not in ("docstring", "imports", "module"):
@@ -76,7 +77,7 @@ def _columns(series: Series, lesson: Lesson) -> Iterator[Problem]:
 
 
 def _manual(lesson: Lesson) -> Iterator[Problem]:
-    """The docstring shows one command, in its one indented block: the documented one."""
+    """The docstring's only indented block is the documented command."""
     manual = ast.get_docstring(lesson.source.tree, clean=False) or ""
     blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", manual, re.MULTILINE)
     commands = [" ".join(block.replace("\\\n", " ").split()) for block in blocks]
@@ -96,7 +97,7 @@ def _budget(lesson: Lesson) -> Iterator[Problem]:
 
 
 def _stages(series: Series) -> Iterator[Problem]:
-    """Every stage is a script: it parses, keeps the order, and uses no name that is not there."""
+    """Every stage is a script: it parses, keeps the order, and uses no undefined name."""
     found = {}
     for lesson in series:
         if any(edit.observation for edit in lesson.edits) and not lesson.has_stages:
@@ -119,7 +120,7 @@ def _stages(series: Series) -> Iterator[Problem]:
                 return
     said = set()
     for file, line, message in _undefined_and_unused(found):
-        if (found[file].lesson, message) not in said:  # later stages have it, too
+        if (found[file].lesson, message) not in said:  # later stages repeat it
             said.add((found[file].lesson, message))
             yield from _in_stage(found[file], [Problem(file, int(line), message)])
 
@@ -136,7 +137,7 @@ def can_check_names() -> bool:
 
 
 def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
-    """What ruff's F rules say of the stages: file, line, message. Nothing if there is no ruff."""
+    """What ruff's F rules find in the stages: file, line, message. Nothing if there is no ruff."""
     if not found or not can_check_names():
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +152,7 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
 
 
 def _utils(series: Series) -> Iterator[Problem]:
-    """utils.py has the listed public names, and keeps away from what the lessons teach."""
+    """utils.py has the listed public names, and does not do what the lessons teach."""
     try:
         source = Source.read(series.root, UTILS)
     except UserError as error:

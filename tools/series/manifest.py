@@ -2,10 +2,11 @@
 
     [series]                  # facts about the whole series; all three are required
     columns = 80              # the longest line that a lesson may have
-    order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must stand in
-    utils = ["device", …]     # the public names of utils.py
+    order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must have
+    utils = ["device", …]     # the public names of utils.py; [] in a chain of docs/*: it needs no
+                              # README, and may have other scripts beside it
 
-    [multigpu]                # a lesson, somewhere below its parent
+    [multigpu]                # a lesson; its parent is above it
     file   = "multigpu.py"    # this is the default: the lesson's name and ".py"
     title  = "…"              # what it adds, in a few words
     page   = "2_multigpu"     # the page that explains it
@@ -16,32 +17,33 @@
     observe = "--steps 20"    # optional: arguments with which stages are observed; {root} is ours
     renames = { epoch = "step" }  # optional: names of the parent that mean something new here
 
-    [[multigpu.edit]]         # a named group of changed lines; edits stand in the order of the page
+    [[multigpu.edit]]         # a named group of changed lines; edits are in the order of the page
     name   = "distribute-the-data"
     title  = "Distributing input data"
     scopes = ["prepare_dataloader", { in = "Trainer._run_epoch", match = "set_epoch" }]
     shows  = "…"              # what the script prints after this edit, and not before it; and/or
     lacks  = "…"              # what it prints before this edit, and no longer after it; and/or
     same   = 'loss (\\S+)'    # what the group finds last is the same in two runs; or `differs`; or
-    lowers = 'loss (\\S+)'    # it is a number, and lower after this edit than before it
+    lowers = 'loss (\\S+)'    # it is a number, lower after this edit than before
     args   = "--dropout 0.2"  # optional: arguments of these runs, besides the lesson's `observe`
-    again  = "--other 3"      # optional: those of a second run, whose output follows the first's
+    again  = "--other 3"      # optional: those of a second run; its output is appended
     fault  = "kill"           # optional: what goes wrong in the first; tools/series/observe.py
     processes = 2             # optional: with fewer processes the edit changes nothing; default 1
     options = ["precision"]   # optional: options of the script that have no effect before this edit
+    page   = "7_robust"       # optional: the page that explains it, if not the lesson's
 
     [[multigpu.edit.interim]] # optional: lines of no script in the tree, but of some stages
     in     = "Trainer.train"
-    before = "return"         # they stand above the first line of `in` in which this is found
+    before = "return"         # they go above the first line of `in` in which this is found
     text   = "        pass"   # one line, or several
-    until  = "save-once"      # the edit, one below this one, that takes them away
+    until  = "save-once"      # the later edit that removes them
 
 These patterns are regular expressions (`.` matches line breaks, `^` and `$` at each line), searched
 in what the stage prints under the probe. If all edits of a lesson have one of them, the lesson has
 stages: after each edit, in this order, there is a script that runs.
 
-A scope takes the changed lines of a definition (names: Source.scopes): those that the regular
-expression `match` is found in, or without one, all that no match takes. The edits of a lesson must
+A scope takes the changed lines of a definition (names: Source.scopes): those in which the regular
+expression `match` is found or, without one, all that no match takes. The edits of a lesson must
 take each changed line exactly once. Unknown keys are errors.
 """
 
@@ -58,7 +60,7 @@ MANIFEST = "lessons.toml"
 
 
 def load(root: Path | str | None = None) -> Series:
-    """Read the manifest in `root`, by default that of the repository this package stands in.
+    """Read the manifest in `root`, by default that of this package's repository.
 
     Raises UserError (of a Problem) for the first thing that is wrong with it. The scripts are
     read when first asked for.
@@ -69,9 +71,18 @@ def load(root: Path | str | None = None) -> Series:
         tables = tomllib.loads(text)
     except FileNotFoundError:
         raise UserError(Problem(MANIFEST, 1, f"no such file in {root}: write it")) from None
-    except ValueError as error:  # not UTF-8, or not TOML: the message says at which line
+    except ValueError as error:  # not UTF-8, or not TOML: the message has the line
         raise UserError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
     return _Reader(root, text).series(tables)
+
+
+def load_all(root: Path | str | None = None) -> Series:
+    """The series in `root`, its lessons followed by those of docs/*/lessons.toml, the chains of
+    single pages. Raises UserError."""
+    series = load(root)
+    for manifest in sorted(series.root.glob(f"docs/*/{MANIFEST}")):
+        series.lessons.update(load(manifest.parent).lessons)
+    return series
 
 
 # What a key may hold, in the words of the message.
@@ -101,13 +112,13 @@ _OBSERVATION = {
     **dict.fromkeys(("shows", "lacks", "same", "differs", "lowers"), "a string"),
     **dict.fromkeys(("args", "again", "fault"), "a string"), "processes": "a whole number",
 }  # fmt: skip
-_OTHERS = {"interim": "tables", "options": "a list of strings"}
+_OTHERS = {"interim": "tables", "options": "a list of strings", "page": "a string"}
 _INTERIM = {"in": "a string", "before": "a string", "text": "a string", "until": "a string"}
 _SCOPE = {"in": "a string", "match": "a string"}
 
 
 class _Reader:
-    """Turns tables into objects, and says of each mistake at which line of the text it stands."""
+    """Turns tables into objects, and reports each mistake with its line in the text."""
 
     def __init__(self, root, text):
         self.root, self.text = root, text
@@ -162,7 +173,7 @@ class _Reader:
             lesson, name, table["title"], scopes, self.line(where, nth),
             self.observation(table, where, nth),
             [self.interim(one, where, nth) for one in table.get("interim", [])],
-            table.get("options", []),
+            table.get("options", []), table.get("page"),
         )  # fmt: skip
 
     def observation(self, table, where, nth) -> Observation | None:

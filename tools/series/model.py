@@ -1,6 +1,5 @@
 """What the manifest describes: the series, its lessons, their edits."""
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -31,15 +30,15 @@ FAULTS = ("kill", "raise", "new-disk", "stop")  # what they are: tools/series/ob
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run of an edit's stage prints, and a run of the stage before does not."""
+    """What an edit's stage prints when run, and the stage before does not."""
 
     shows: re.Pattern | None = None
     lacks: re.Pattern | None = None
-    # Of these the group counts, where it is found last in an output.
+    # These compare what their group matches last in an output.
     same: re.Pattern | None = None  # the same in both runs
     differs: re.Pattern | None = None  # not the same in both runs
     lowers: re.Pattern | None = None  # a lower number than the stage before's
-    args: tuple[str, ...] = ()  # besides those of every run
+    args: tuple[str, ...] = ()  # in addition to those of every run
     again: tuple[str, ...] | None = None  # those of a second run, for comparison
     fault: str | None = None  # one of FAULTS: what goes wrong in both stages, in the first run
     processes: int = 1  # the least number of processes with which the two stages differ
@@ -67,10 +66,10 @@ def _last(pattern, outputs):
 
 @dataclass(frozen=True)
 class Interim:
-    """Lines that are in some stages only: from their edit on, until that of `until` is made."""
+    """Lines that are in some stages only: from their edit on, until the edit `until`."""
 
     scope: str
-    before: re.Pattern  # they stand above the first line of the scope in which this is found
+    before: re.Pattern  # they go above the first line of the scope in which this is found
     text: str
     until: str
 
@@ -87,6 +86,12 @@ class Edit:
     observation: "Observation | None" = None
     interims: list[Interim] = field(default_factory=list)
     options: list[str] = field(default_factory=list)  # of the script, without effect before it
+    own_page: str | None = None
+
+    @property
+    def page(self) -> str:
+        """The page that explains it."""
+        return self.own_page or self.lesson.page
 
     @property
     def lines(self) -> list[Line]:
@@ -94,19 +99,13 @@ class Edit:
 
     @property
     def rows(self) -> list[Line]:
-        """Its lines in the whole lesson, where all other edits are made already."""
+        """Its lines in the whole lesson, with all other edits made already."""
         return list(with_others_made(self.lesson.rows, self.name))
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with the text of its lines, and with nothing else: not where they stand."""
-        text = "\n".join(line.sign + line.text for line in self.lines)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(eq=False)
 class Lesson:
-    """A script of the series. Reading it or its parent raises UserError where that fails."""
+    """A script of the series. Reading it or its parent may raise UserError."""
 
     root: Path = field(repr=False)
     name: str
@@ -149,7 +148,7 @@ class Lesson:
 
     @property
     def has_stages(self) -> bool:
-        """Whether every edit leaves a script that runs, and says what that shows."""
+        """Whether every edit leaves a script that runs, and lists what that shows."""
         return bool(self.edits) and all(edit.observation for edit in self.edits)
 
     def diff(self) -> list[Line]:

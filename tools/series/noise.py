@@ -1,7 +1,7 @@
 """Changes that teach nothing: names replaced, lines moved, layout or comments touched up.
 
-Lines are compared word by word, so that neither line breaks nor indentation hide that the code is
-the same. The module's docstring may change as it must.
+Lines are compared word by word, so line breaks and indentation do not hide that the code is the
+same. The module's docstring may change freely.
 """
 
 import ast
@@ -33,9 +33,8 @@ def check(lesson: Lesson) -> Iterator[Problem]:
 
 
 def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) -> Iterator[Problem]:
-    """Lines that are removed here and added there, the same but for names of the script's own.
-
-    A line that goes into a new function is no noise: the function is the change.
+    """Lines that are removed here and added there, the same but for names that the
+    script defines. A line that moves into a new function is not noise: the function is the change.
     """
     known = {*lesson.parent.source.scopes}
     gone, fresh = _replaced(lesson.parent.source.tree, lesson.source.tree)
@@ -46,7 +45,7 @@ def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) ->
         pairs = {(a, b) for a, b in zip(old, new, strict=False) if a != b}
         if len(old) != len(new) or not all(a in gone and b in fresh for a, b in pairs):
             continue
-        says_much = len(old) > 2 or "import" in old  # `return x` may well stand in many places
+        says_much = len(old) > 2 or "import" in old  # `return x` may be in many places
         if not pairs and there.scope in known and says_much:
             what = f"{there.text.strip()!r} is line {line.number} of {lesson.parent.file}"
             yield _problem(lesson, there, f"{what}, {_SAME}")
@@ -58,14 +57,14 @@ def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) ->
 def _words(*lines: Line) -> list[str]:
     """Names, numbers and signs, those in strings too, without the comments.
 
-    Commas are left out: the last one comes and goes with the layout.
+    Commas are left out, because the last one depends on the layout.
     """
     code = [re.sub(r"(^|  )#.*", "", line.text.strip()) for line in lines]
     return re.findall(r"\w+|[^\w\s,]", "\n".join(code))
 
 
 def _replaced(before: ast.AST, after: ast.AST) -> tuple[set[str], set[str]]:
-    """The names that a script gave to things itself and that are gone; and those that are new."""
+    """The names that the script defined before and no longer has; and those that are new."""
 
     def names(nodes):
         return {getattr(node, field, None) for node in nodes for field in _IDENTIFIERS}

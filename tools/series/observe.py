@@ -4,10 +4,10 @@ Both are run by the documented launcher under the probe (tools/series/probe.py),
 empty folder. An observation may ask for a fault in both runs:
 
     kill      SIGKILL for the last rank, when a checkpoint is on the disk (tools/series/probe.py)
-    raise     an exception in the last rank; torchrun is not to restart
-    new-disk  a second run, of more epochs, in which node0 (that of rank 0) has lost its checkpoint;
-              it ends with its first line that tells where training begins
-    stop      SIGTERM for torchrun, after the first line that tells a loss
+    raise     an exception in the last rank, without restarts by torchrun
+    new-disk  a second run, of more epochs, in which node0 (with rank 0) has lost its checkpoint; it
+              ends at the first line that shows where training begins
+    stop      SIGTERM for torchrun, after the first line that has a loss
 """
 
 import tempfile
@@ -28,9 +28,9 @@ BEGINS = rf"Resuming after|{TELLS_A_LOSS}"
 
 @dataclass(frozen=True)
 class Observed:
-    """What a stage and the one before print. `processes` is per node; None: as documented.
+    """What a stage and the one before print. `processes` is per node; None means as documented.
 
-    `args` are those of every run; by default what lessons.toml says.
+    `args` are those of every run; by default, lessons.toml has them.
     """
 
     stage: Stage
@@ -48,15 +48,17 @@ class Observed:
     def _outputs(self, stage):
         """Those of one run, or of two."""
         observation = self.stage.edit.observation
-        if stage.number == 0 and stage.run != self.stage.run and self.stage.lesson.observe:
-            return [output(stage, ARGS, self.processes)]  # the parent knows none of the options
+        lesson = stage.lesson
+        if stage.number == 0 and stage.run != self.stage.run and lesson.observe:
+            known = lesson.parent.observe or ARGS  # the parent may not have these options
+            return [output(stage, known, self.processes)]
         first, *others = runs(self.stage, self.args)
         said = [output(stage, first, self.processes, observation.fault)]
         return said + [output(stage, args, self.processes) for args in others]
 
     @property
     def is_visible(self) -> bool:
-        """Whether there are processes enough for the edit to change anything."""
+        """Whether there are enough processes for the edit to change anything."""
         return self.processes is None or self.processes >= self.stage.edit.observation.processes
 
     @property
@@ -71,7 +73,7 @@ class Observed:
 
 
 def runs(stage: Stage, args: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The arguments of the runs in which the edit of a stage is observed: of one, or of two."""
+    """The arguments of each run, one or two, that observes the edit of a stage."""
     every = args or stage.lesson.observe or ARGS
     observation = stage.edit.observation
     others = [] if observation.again is None else [observation.again]
@@ -89,12 +91,14 @@ def output(
     ):
         folder = Path(place, "run")
         folder.mkdir()
-        env = _probe(Path(place), fault, args) | {"CUDA_VISIBLE_DEVICES": ""}
+        env = {"CUDA_VISIBLE_DEVICES": ""}
+        if fault in ("kill", "raise"):
+            env[probe.FAULT] = f"{fault}:{_save_every(args) if fault == 'kill' else 0}"
 
         def run(args, **options):
             found = launch.commands(stage, path, list(args), processes, fixed=fault == "new-disk")
+            launch.watch(found, Path(place))
             for command in found:
-                command.env["PYTHONPATH"] = f"{place}:{command.env['PYTHONPATH']}"
                 command.env.update(env)
                 if fault == "raise":
                     command.words[:] = [w for w in command.words if "--max-restarts" not in w]
@@ -108,16 +112,6 @@ def output(
         (folder / "node0" / stage.file).with_suffix(".pt").unlink(missing_ok=True)
         more = str(int(args[0]) + int(args[1]))
         return run([more, *args[1:]], until=BEGINS)
-
-
-def _probe(folder, fault, args):
-    """Let torch find the probe in `folder`, and tell it of the fault."""
-    entry = folder / "series_probe-0.dist-info" / "entry_points.txt"
-    entry.parent.mkdir()
-    entry.write_text(f"[torch.backends]\nseries_probe = {probe.__name__}:watch\n")
-    if fault not in ("kill", "raise"):
-        return {}
-    return {probe.FAULT: f"{fault}:{_save_every(args) if fault == 'kill' else 0}"}
 
 
 def _save_every(args):

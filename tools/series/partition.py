@@ -1,4 +1,4 @@
-"""The changed lines of a lesson, dealt out to its edits: each line to exactly one."""
+"""Assign each changed line of a lesson to exactly one of its edits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from .source import Problem
 def assign(rows: list[Line], lesson) -> tuple[list[Line], list[Problem]]:
     """The rows with their edits filled in, and why the edits of `lesson` do not partition them.
 
-    Of the scopes that name a line's definition, one whose match is found in the text takes the line
-    before one without. A blank line goes where its neighbour in the hunk goes.
+    Among the scopes that name a line's definition, one whose match is found in it precedes one
+    without a match. A blank line goes with its neighbour in the hunk.
     """
     problems, active, owner = [], set(), {}
     for hunk in hunks(rows):
@@ -59,7 +59,7 @@ def _claims(edits, line: Line) -> list[tuple[int, int]]:
 
 
 def _not_one(lesson, lines: Sequence[Line], names: list[str]) -> Problem:
-    """`lines` stand together, and together belong to none or several."""
+    """`lines` are adjacent, and together belong to no edit or to several."""
     line = next((line for line in lines if line.text.strip()), lines[0])
     file = lesson.parent.file if line.sign == "-" else lesson.file
     what = f"{line.sign}{line.text.strip()!r} in {line.scope}"

@@ -1,8 +1,8 @@
-"""What a training process did, in one line at its end, for what a stage's own output cannot show.
+"""Print one line when a training process ends: what it did that its own output cannot show.
 
     probe | rank 1 of 2 | started by mp.spawn | share 2 of 2 | gradients averaged | group left | ...
 
-torch calls `watch` at the end of its import, because an entry point of the run names it
+torch calls `watch` at the end of its import, because launch.watch adds an entry point for it
 (docs.pytorch.org: "Autoloading out-of-tree extension"). See tools/series/observe.py.
 """
 
@@ -48,7 +48,7 @@ class _Process:
         self.rank, self.share = "no rank", "all samples"
         self.gradients, self.loss = "gradients its own", "loss its own"
         self.optimizer, self.epochs, self.steps = None, 0, 0
-        self.model, self.messages = None, 0
+        self.model, self.messages, self.validated = None, 0, 0
         self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
         self.spared = int(spared or 0)
 
@@ -59,6 +59,9 @@ class _Process:
         self.loss = "loss reduced"
 
     def epoch_begins(self, loader):
+        if not self.torch.is_grad_enabled():
+            self.validated = len(loader.sampler)
+            return
         self.epochs, self.steps = self.epochs + 1, 0
         ranks = getattr(loader.sampler, "num_replicas", None)
         if ranks:
@@ -66,7 +69,7 @@ class _Process:
 
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
-        if self.model:  # a message for each bucket; it was others in the first steps
+        if self.model:  # one message per bucket; DDP rebuilds the buckets in the first steps
             self.messages = self.model()._get_ddp_logging_data().get("num_buckets_reduced", 1)
         if self.dist.is_initialized():
             self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}"
@@ -77,9 +80,9 @@ class _Process:
 
     def is_due(self):
         """In the last rank, at the second step of an epoch: by then all ranks have made the first
-        one, so the save before it has ended. A run that was restarted is not killed again.
+        one, so the save before it is complete. A restarted run is not killed again.
 
-        Without epochs, after the second save: one that is written meanwhile ends before that.
+        Without epochs, after the second save, because a save in a thread is complete by then.
         """
         if self.fault == "kill" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return False
@@ -95,6 +98,7 @@ class _Process:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         weights = sum(p.detach().double().sum().item() for p in parameters)
         facts = [self.rank, f"started by {self.starter()}", self.share, self.gradients, self.loss]
+        facts += [f"validated {self.validated}"] if self.validated else []
         facts += [f"messages {self.messages}", self.group(), f"weights {weights:.9f}"]
         os.write(1, f"probe | {' | '.join(facts)}\n".encode())  # one write: lines never mix
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from tools.errors import UserError
 
-from .diff import CONTEXT, with_others_made
+from . import stages
+from .diff import CONTEXT
 from .model import Edit, Lesson, Series
 
 README = "README.md"
@@ -13,29 +14,29 @@ BEGIN, END = "<!-- lessons:begin -->", "<!-- lessons:end -->"
 
 
 def diff(lesson: Lesson, edit: Edit | None = None) -> str:
-    """The changes of a lesson edit by edit, or those of one edit. Raises UserError for a root."""
+    """The changes of a lesson edit by edit, or those of one edit: how each changes the stage before
+    into its own. Raises UserError for a root."""
     if lesson.parent is None:
         raise UserError(f"{lesson.name} has no parent to differ from")
     parts = [f"--- {lesson.parent.file}\n+++ {lesson.file}"]
     for one in [edit] if edit else lesson.edits:
-        parts.append(_section(lesson, one.name, f"{one.name}: {one.title}"))
-    if not edit and any(line.edit is None for line in lesson.diff()):
-        parts.append(_section(lesson, None, "in no edit, or in several: lint says which"))
+        stage = stages.after(one)
+        signs = [row.sign for row in stage.rows if row.counted]
+        counts = f"{signs.count('+')} added, {signs.count('-')} removed"
+        head = f"{stage.name} {one.name}: {one.title} ({counts})"
+        parts.append("\n".join([head, *_unified(stage)]))
+    amiss = [line.sign + line.text for line in lesson.diff() if line.edit is None]
+    if amiss and not edit:
+        parts.append("\n".join(["in no edit, or in several: lint says which", *amiss]))
     added, removed = lesson.count()
     parts.append(f"{_against_budget(lesson)} changed lines: {added} added, {removed} removed")
     return "\n\n".join(parts)
 
 
-def _section(lesson, name, title):
-    signs = [line.sign for line in lesson.diff() if line.edit == name and line.counted]
-    counts = f"{signs.count('+')} added, {signs.count('-')} removed"
-    return "\n".join([f"{title} ({counts})", *_unified(lesson, name)])
-
-
-def _unified(lesson: Lesson, name: str | None) -> Iterator[str]:
-    """The changes of an edit in context, each below a header: its place in the child, its scope."""
-    rows = list(with_others_made(lesson.rows, name))
-    spans = []  # of changed lines that are shown together
+def _unified(stage: stages.Stage) -> Iterator[str]:
+    """The changes of an edit in context, each below a header: its line in the stage, its scope."""
+    rows, file = stage.rows, stage.lesson.file if stage.is_last else stage.file
+    spans = []  # each the first and the last of changed lines shown together
     for i, row in enumerate(rows):
         if row.changed:
             near = spans and i - spans[-1][1] <= 2 * CONTEXT + 1
@@ -46,7 +47,7 @@ def _unified(lesson: Lesson, name: str | None) -> Iterator[str]:
     shown = 0
     for (first, last), (below, _) in zip(spans, [*spans[1:], (len(rows), 0)], strict=False):
         there = (row.number for row in rows[first:] if row.sign != "-" and row.text.strip())
-        yield f"@@ {lesson.file}:{next(there, len(lesson.source.lines))} @@ {rows[first].scope}"
+        yield f"@@ {file}:{next(there, len(stage.source.lines))} @@ {rows[first].scope}"
         top, bottom = max(shown, first - CONTEXT), min(below, last + 1 + CONTEXT)
         for row in rows[top:bottom]:
             yield (row.sign + row.text).rstrip()
@@ -89,7 +90,7 @@ def table(series: Series) -> str:
 
 
 def replace_table(readme: str, series: Series) -> str:
-    """The README with its table brought up to date. Raises UserError if the markers are amiss."""
+    """The README with its table brought up to date. Raises UserError if the markers are wrong."""
     pattern = rf"(?s)(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})"
     if readme.count(BEGIN) != 1 or readme.count(END) != 1 or not re.search(pattern, readme):
         raise UserError(f"needs one line {BEGIN} and below it one line {END}: add them")

@@ -50,7 +50,7 @@ class Source:
 
     @cached_property
     def lines(self) -> list[str]:
-        # Not splitlines(): that cuts at form feeds too, where Python counts no line.
+        # Not splitlines(), which also cuts at form feeds, where Python counts no line.
         return self.text.removesuffix("\n").split("\n") if self.text else []
 
     @cached_property
@@ -63,12 +63,12 @@ class Source:
 
         `docstring` (of the module), `imports`, the dotted name of a function, the name of a class
         for its lines outside methods, `__main__`, and `module` for all else at the top level.
-        Blank lines and comments belong to the statement below them, except that a comment indented
-        deeper than the statement above it belongs to that one.
+        Blank lines and comments belong to the statement below them. But a comment indented deeper
+        than the statement above belongs to that one.
         """
         scopes = ["module"] * len(self.lines)
 
-        def paint(body, owner, floor):  # the first `floor` lines are not these statements'
+        def paint(body, owner, floor):  # the first `floor` lines belong to no statement here
             for node in body:
                 first, last = self._extent(node, floor)
                 scope = self._scope(node, owner)

@@ -1,13 +1,14 @@
-"""The stages of a lesson: the script that each of its edits leaves behind.
+"""The stages of a lesson: the script after each of its edits.
 
 `multigpu@3` is the parent of `multigpu` with the first three edits made. `multigpu@0` is that
 parent, and the last stage is the lesson's file, byte for byte. A plain `multigpu` means the last.
 
 A stage is computed from the diff of the lesson: the lines that both scripts have, those that the
-edits made so far add, and those that the others remove. Where that is no script, lessons.toml has
-interim lines, which are in no script of the tree.
+edits made so far add, and those that later edits remove. If these alone would not run, lessons.toml
+has interim lines, which are in no script of the tree.
 """
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -57,7 +58,7 @@ class Stage:
 
     @cached_property
     def source(self) -> Source:
-        """Raises UserError for a stage that is no Python, or has no place for an interim line."""
+        """Raises UserError if the stage is not valid Python, or lacks an interim line's place."""
         if not self.lesson.parent:
             return self.lesson.source
         edits = self.lesson.edits[: self.number]
@@ -83,10 +84,21 @@ class Stage:
         renames = {old: new for old, new in self.lesson.renames.items() if old not in here}
         return compare(self.before.source, self.source, renames)
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the changed lines' text alone: it does not change if they move."""
+        text = "\n".join(row.sign + row.text for row in self.rows if row.changed)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 def of(lesson: Lesson) -> list[Stage]:
     """All stages of a lesson, its parent first."""
     return [Stage(lesson, number) for number in range(len(lesson.edits) + 1)]
+
+
+def after(edit: Edit) -> Stage:
+    """The stage that an edit leaves behind."""
+    return Stage(edit.lesson, edit.lesson.edits.index(edit) + 1)
 
 
 def find(series: Series, name: str) -> Stage:

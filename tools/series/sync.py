@@ -1,8 +1,8 @@
 """A change in one script, merged into all its descendants.
 
-Each child is merged with `git merge-file`: the base is its parent as committed, on one side stands
-the child as it is in the working tree, on the other the parent as it is now. Everything is merged
-before anything is written.
+`git merge-file` merges each child: the base is its parent as committed, one side is the child in
+the working tree, the other is the parent as it is now. Everything is merged before any file is
+written.
 """
 
 import re
@@ -23,7 +23,7 @@ _CONFLICT = re.compile(rb"(?ms)^<{90} ours\n(.*?)^={90}\n.*?^>{90} theirs\n")
 
 @dataclass(frozen=True)
 class Merge:
-    """What a child becomes. If it has conflicts, `new` is of no use."""
+    """What a child becomes. If it has conflicts, `new` is not usable."""
 
     lesson: Lesson
     old: bytes
@@ -40,8 +40,8 @@ class Merge:
 def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Merge]:
     """The merges that carry the working tree's version of `lesson` to its descendants.
 
-    Listed are those that change a file, and those in conflict; below a conflict nothing is merged.
-    Descendants in `by_hand` have the change already and are taken as they are. Raises UserError
+    Returns those that change a file, and those in conflict. Below a conflict nothing is merged.
+    Descendants in `by_hand` have the change already, and stay as they are. Raises UserError
     if git fails or `lesson` is not committed, OSError if a script cannot be read.
     """
     old, new = {lesson: _committed(lesson)}, {lesson: _path(lesson).read_bytes()}
@@ -78,7 +78,7 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
         names = ["ours", "base", "theirs"]
         for name, content in zip(names, texts, strict=True):
             Path(folder, name).write_bytes(content)
-        style = "merge.conflictStyle=merge"  # whatever the user has set, _CONFLICT is this one
+        style = "merge.conflictStyle=merge"  # whatever the user has set, _CONFLICT expects this one
         result = _git("-c", style, "merge-file", "-p", "--marker-size=90", *names, cwd=folder)
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
         raise UserError(f"git merge-file failed: {result.stderr.decode().strip()}")
@@ -86,14 +86,14 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
 
 
 def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, bytes]:
-    """`ours` and `base`, with what `theirs` makes of lines that both have.
+    """`ours` and `base`, with the changes of `theirs` to lines that both have.
 
-    git would call it a conflict if `ours` has changed the line beside such a line.
+    Otherwise git reports a conflict if `ours` has changed the line beside such a line.
     """
     ours, base, theirs = (text.splitlines(keepends=True) for text in (ours, base, theirs))
     shared = SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
     changes = SequenceMatcher(None, base, theirs, autojunk=False).get_opcodes()
-    for _, start, stop, new_start, new_stop in reversed(changes):  # so that what is above stays put
+    for _, start, stop, new_start, new_stop in reversed(changes):  # keeps earlier indices valid
         for block in shared:
             if start < stop and block.a <= start and stop <= block.a + block.size:
                 at = slice(start + block.b - block.a, stop + block.b - block.a)

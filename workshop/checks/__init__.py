@@ -1,4 +1,4 @@
-"""The checks of each lesson, in the order in which they are to be mended."""
+"""The checks of each lesson, in the order in which a learner should fix them."""
 
 from . import data, files, loss, processes, resume, training
 

@@ -7,7 +7,7 @@ from ..judge import check
 
 
 def _whole_epochs(run):
-    """For each attempt its epochs that all ranks have ended: number, and samples by rank."""
+    """Per attempt, the epochs that every rank has finished: number, and samples by rank."""
     for attempt in run.attempts:
         workers = attempt.trained
         if not workers:
@@ -24,11 +24,11 @@ def _whole_epochs(run):
 
 @check("2_multigpu", "distribute-the-data")
 def shared(run):
-    """In every epoch each sample is seen once, by one rank.
+    """In every epoch, one rank sees each sample, once.
 
-    More processes are faster only if each works on a part of the data, and the parts together are
-    the whole. A sampler that knows the rank and the number of ranks deals them out. All ranks must
-    deal out the same dataset.
+    More processes are faster only if each trains on its own part of the data, and the parts
+    together are the whole dataset. A sampler that knows the rank and the number of ranks makes
+    these parts. Give it the same dataset on all ranks.
     """
     epochs = 0
     for _, epoch, seen in _whole_epochs(run):
@@ -37,7 +37,7 @@ def shared(run):
             if strangers := samples.count(-1):
                 return False, (
                     f"in epoch {epoch}, {strangers:,} of {len(samples):,} samples of {worker.name} "
-                    "are not those of the dataset"
+                    "are not in the dataset"
                 )
         workers = list(seen)
         for other in workers[1:]:
@@ -54,17 +54,17 @@ def shared(run):
             missed = sorted(set(range(SAMPLES)) - set(times))
             return False, (
                 f"in epoch {epoch}, no rank saw samples {shown(missed)}: {len(missed):,} of "
-                f"{SAMPLES:,} were left out, by a sampler, a `continue`, a `break` or drop_last"
+                f"{SAMPLES:,}; look for a sampler, `continue`, `break` or drop_last that skips them"
             )
     return (True, f"{SAMPLES:,} samples in each of {epochs} epochs") if epochs else None
 
 
 @check("2_multigpu", "distribute-the-data")
 def order_changes(run):
-    """Every epoch has an order of its own.
+    """Every epoch has its own order of samples.
 
-    The sampler draws its order from a seed and the number of the epoch, so that all ranks draw the
-    same one. It counts no epochs itself: the number has to be told to it before each epoch begins.
+    The sampler shuffles by a seed and the epoch's number, so all ranks draw the same order. It does
+    not count the epochs: give it the number before each epoch begins.
     """
     orders, number = {}, 0
     for attempt, epoch, seen in _whole_epochs(run):

@@ -1,4 +1,4 @@
-"""Checkpoints: who writes them, how, and what is in them."""
+"""Checkpoints: which rank writes them, how, and what they contain."""
 
 from collections import defaultdict
 
@@ -8,7 +8,7 @@ from .words import ranks
 
 
 def _saves(run):
-    """Every save with its worker and the attempt that it belongs to."""
+    """Every save, with its attempt and worker."""
     for attempt in run.attempts:
         for worker in attempt.workers:
             for fact in worker.all("saved"):
@@ -16,13 +16,13 @@ def _saves(run):
 
 
 def _epochs_done(worker, fact):
-    """How many epochs the worker had ended when it wrote."""
+    """How many epochs the worker had finished when it wrote."""
     begun = [epoch for epoch in worker.epochs if epoch[0].fact["t"] < fact["t"]]
     return worker.started_after + len(begun)
 
 
 def _no_saves(run):
-    """What to say where nothing was saved: a run that failed earlier says nothing about saving."""
+    """The verdict if nothing was saved; None if the run failed before it could save."""
     if run.crash or run.first("hung", "late"):
         return None
     return False, "no checkpoint was written"
@@ -39,10 +39,10 @@ def _together(run):
 
 @check("2_multigpu", "save-once")
 def saved_once(run):
-    """Each checkpoint is written by one process.
+    """One process writes each checkpoint.
 
-    All ranks hold the same weights, so one file is enough; and processes that write the same file
-    at the same time destroy it. One rank writes, the others go on.
+    All ranks have the same weights, so one file is enough. Processes that write the same file at
+    the same time damage it. Let one rank write, and let the others continue.
     """
     groups = _together(run)
     for (_, _, epoch), workers in groups.items():
@@ -55,8 +55,8 @@ def saved_once(run):
 def saved_on_every_node(run):
     """On every node, one process writes each checkpoint.
 
-    Nodes share no disk: what is written on one is lost with it. The rank counts through all nodes;
-    which number says where a process stands on its own node?
+    Nodes share no disk, so a lost node takes its files with it. The rank counts over all nodes;
+    which number counts the processes of one node?
     """
     groups = _together(run)
     if not groups:
@@ -74,25 +74,25 @@ def saved_on_every_node(run):
 
 @check("2_multigpu", "save-once")
 def saved_atomically(run):
-    """A checkpoint is never half written under its own name.
+    """Under its own name, a checkpoint is never half written.
 
-    A process may die in the middle of a save. Written under another name and renamed when it is
-    whole, the old file or the new one is there at every moment; utils.save_checkpoint does that.
+    A process may die while it saves. Write to another name, and rename the file when it is whole:
+    then the old or the new checkpoint is always there. utils.save_checkpoint does this.
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
     saves = list(_saves(run))
     for _, worker, fact in saves:
         if fact["path"] and fact["path"] not in renamed:
-            return False, f"{worker.name} wrote {fact['path']} in place"
+            return False, f"{worker.name} wrote straight to {fact['path']}"
     return (True, f"{len(saves)} saves, each renamed when whole") if saves else _no_saves(run)
 
 
 @check("2_multigpu", "construct-the-ddp-model")
 def saved_without_ddp(run):
-    """A checkpoint can be loaded into the bare model, without DDP.
+    """The bare model can load a checkpoint, without DDP.
 
-    DDP is a module around the model, and its state_dict says so in every name. What is saved should
-    be what the model calls its own, so that one process can read it as well.
+    DDP is a module around your model, so its state_dict prefixes every name. Save the state_dict of
+    the model inside: then one process without DDP can load it too.
     """
     saves = list(_saves(run))
     for _, worker, fact in saves:
@@ -106,8 +106,8 @@ def saved_without_ddp(run):
 def saved_complete(run):
     """A checkpoint holds the newest weights, the optimizer's state, and how many epochs have run.
 
-    To go on as if nothing had happened takes all three. The number is that of the epochs that have
-    ended, so that the next to run is the one after it.
+    A run needs all three to resume as if nothing had happened. Save the number of finished epochs:
+    the resumed run then starts with the next one.
     """
     saves = list(_saves(run))
     for _, worker, fact in saves:
@@ -116,18 +116,18 @@ def saved_complete(run):
         if not steps and not worker.first("loaded", "collective"):
             return False, f"{worker.name} saved before its first step"
         if not steps:
-            continue  # what it has been given, to keep it
+            continue  # it saves a checkpoint that another rank sent
         found = prints(fact["content"])
         if steps[-1]["parameters"] not in found:
-            return False, f"what {worker.name} saved after epoch {epoch} are not its newest weights"
+            return False, f"after epoch {epoch}, {worker.name} did not save its newest weights"
         if steps[-1]["state"] and steps[-1]["state"] not in found:
             return (
                 False,
-                f"what {worker.name} saved after epoch {epoch} lacks the optimizer's state",
+                f"after epoch {epoch}, {worker.name} did not save the optimizer's state",
             )
         if count(fact["content"]) != epoch:
             return False, (
-                f"{worker.name} saved when {epoch} epochs had run, and the checkpoint says "
+                f"{worker.name} saved after {epoch} epochs, but its checkpoint says "
                 f"{count(fact['content'])}"
             )
     return (True, f"{len(saves)} checkpoints") if saves else _no_saves(run)
@@ -135,10 +135,10 @@ def saved_complete(run):
 
 @check("2_multigpu", "save-once")
 def last_epoch_saved(run):
-    """What the last epoch has trained is saved.
+    """The script saves after the last epoch.
 
-    The number of epochs need not be a multiple of save_every: the last one counts, whatever its
-    number.
+    The number of epochs may be no multiple of save_every. The last epoch's weights must be saved
+    all the same.
     """
     total = run.all("act")[-1]["asked"]["total_epochs"]
     saves = list(_saves(run))
@@ -148,5 +148,5 @@ def last_epoch_saved(run):
     last = worker.steps[-1].fact if worker.steps else worker.begin
     if last["parameters"] not in prints(newest["content"]):
         saved = count(newest["content"])
-        return False, f"{total} epochs were run, and the last checkpoint is of epoch {saved}"
+        return False, f"{total} epochs ran, but the last checkpoint is of epoch {saved}"
     return True, f"saved after epoch {total}"

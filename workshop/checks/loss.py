@@ -1,4 +1,4 @@
-"""The loss that is reported: once an epoch, and of all ranks."""
+"""The reported loss: printed once per epoch, over the samples of all ranks."""
 
 import math
 import re
@@ -12,7 +12,7 @@ LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 
 
 def _reports(attempt):
-    """By epoch: the worker, loss and number of samples of each line that was printed."""
+    """By epoch: worker, loss and number of samples of each printed line."""
     reports = defaultdict(list)
     for worker in attempt.workers:
         for said in worker.all("said"):
@@ -23,10 +23,10 @@ def _reports(attempt):
 
 @check("2_multigpu", "report-the-global-loss")
 def reported_once(run):
-    """The loss of an epoch is printed once, not by every rank.
+    """One rank prints the loss of an epoch, once.
 
-    Every process runs every line, prints too. One of them has to speak for all: of all processes of
-    all nodes, exactly one has the rank 0.
+    Every process runs every line of the script, including the prints. Let one process print: over
+    all nodes, exactly one has rank 0.
     """
     epochs = 0
     for attempt in run.attempts:
@@ -39,16 +39,16 @@ def reported_once(run):
     if epochs:
         return True, f"{epochs} epochs, {epochs} lines"
     if any(attempt.epochs_begun() > 1 for attempt in run.attempts):
-        return False, "no rank has printed a line as `Epoch 1 | loss 1.23456 over 2048 samples`"
+        return False, "no rank printed a line such as `Epoch 1 | loss 1.23456 over 2048 samples`"
     return None
 
 
 @check("2_multigpu", "report-the-global-loss")
 def is_global(run):
-    """The loss that is printed is that of the samples of all ranks.
+    """The printed loss is the mean over the samples of all ranks.
 
-    DDP averages gradients, and nothing else: what a rank has summed up is about its own samples.
-    Sums and counts of all ranks must be added up before one of them prints the quotient.
+    DDP averages gradients and nothing else, so each rank knows only the loss on its own samples.
+    Add up the sums and the counts of all ranks before one rank prints their quotient.
     """
     compared = 0
     for attempt in run.attempts:
@@ -62,22 +62,20 @@ def is_global(run):
             compared += 1
             if not math.isfinite(loss):
                 return False, f"the loss of epoch {epoch} is {loss}: the training has diverged"
-            scaled = total * parts / len(sums)  # each of so many backward passes had its part
+            scaled = total * parts / len(sums)  # each backward pass had its part of the loss
             if not any(_near(loss, one / samples, 2e-4) for one in (total, scaled)):
                 alone = [
                     worker for worker, (own, number, _) in sums.items()
                     if number and _near(loss, own / number, 2e-5)
                 ]  # fmt: skip
-                whose = f", which is that of rank {alone[0].rank} alone" if alone else ""
+                whose = f", the loss of rank {alone[0].rank} alone" if alone else ""
                 return False, (
-                    f"epoch {epoch} is printed as {loss:.5f}{whose}; over all ranks it is "
-                    f"{total / samples:.5f}"
+                    f"for epoch {epoch} the script printed {loss:.5f}{whose}; over all ranks the "
+                    f"loss is {total / samples:.5f}"
                 )
             if count != SAMPLES:
-                return False, f"epoch {epoch} is printed as over {count:,} samples of {SAMPLES:,}"
-    return (
-        (True, f"{compared} epochs computed again from every rank's losses") if compared else None
-    )
+                return False, f"the line of epoch {epoch} says {count:,} samples, not {SAMPLES:,}"
+    return (True, f"recomputed {compared} epochs from every rank's losses") if compared else None
 
 
 def _near(one, other, tolerance):
@@ -85,7 +83,7 @@ def _near(one, other, tolerance):
 
 
 def _sums(worker, epoch):
-    """Summed loss, samples, and backward passes in a step; None for an epoch it has not run."""
+    """Summed loss, samples, and backward passes per step; None for an epoch it has not run."""
     if not 0 <= epoch < len(worker.epochs):
         return None
     losses = [pair for step in worker.epochs[epoch] for pair in step.losses if pair[0] is not None]

@@ -9,21 +9,21 @@ from .words import ending, ranks, wait, waiting
 def is_python(run):
     """Python can read the file.
 
-    Python names the line that it stumbled over. The mistake may be in the line above it: a bracket
-    that is not closed, a colon that is missing, an indentation that fits no other.
+    Python names the line where it stopped. The mistake may be in the line above: look for an open
+    bracket, a missing colon, or a wrong indentation.
     """
     crash = run.crash
     if crash and crash["type"] in ("SyntaxError", "IndentationError", "TabError"):
         return False, f"{crash['type']}: {crash['message']} ({crash['where']})"
-    return True, "it does"
+    return True, "no syntax error"
 
 
 @check("2_multigpu", "start-the-processes")
 def one_process_each(run):
     """As many processes train as were asked for.
 
-    Nothing starts a second process by itself. The main process has to start them, each with a
-    number of its own, and each must then run the whole training.
+    A script runs in one process until it starts others. The main process must start them and give
+    each its own number. Each then runs the whole training.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     if len(workers) >= asked:
@@ -34,40 +34,40 @@ def one_process_each(run):
 
 @check("3_fault_tolerance", "let-torchrun-start")
 def started_by_torchrun(run):
-    """The processes that train are those that torchrun has started.
+    """torchrun starts the processes that train.
 
-    torchrun starts the processes and sets RANK, LOCAL_RANK and WORLD_SIZE in the environment of
-    each. The script must not start any itself. It refuses torchrun unless the command in its
-    docstring has it.
+    It sets RANK, LOCAL_RANK and WORLD_SIZE in the environment of each, so the script must not start
+    any. The script refuses to run under torchrun unless the command in its docstring contains
+    torchrun.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     torchruns = [worker for worker in workers if worker.process["torchrun"]]
     own = {worker.process["pid"] for worker in run.processes}
     if children := [worker for worker in workers if worker.process["parent"] in own]:
-        return False, f"{len(children)} processes were started by the script itself"
+        return False, f"the script itself started {len(children)} processes"
     refused = run.crash and run.crash["type"] == "UserError"
     if len(torchruns) < asked or refused:
-        return False, ending(run) or f"{len(torchruns)} of {asked} processes came from torchrun"
+        return False, ending(run) or f"torchrun started {len(torchruns)} of {asked} processes"
     return True, f"{len(torchruns)} processes"
 
 
 @check("2_multigpu", "construct-the-process-group")
 def joined(run):
-    """All processes are members of one process group, each with a rank of its own.
+    """All processes are in one process group, each with its own rank.
 
-    Processes know nothing of each other until each has called init_process_group, and they must
-    agree on how many they are, on who has which rank, and on where they meet.
+    Processes cannot reach each other until every one has called init_process_group. They must agree
+    on the world size and on the address where they meet, and each needs a different rank.
     """
     asked = run.asked["processes"]
     members = run.attempts[0].ranks
     if not members:
-        return False, "no process is a member" + (f"; {told}" if (told := ending(run)) else "")
+        return False, "no process joined a group" + (f"; {told}" if (told := ending(run)) else "")
     numbers = [worker.rank for worker in members]
     sizes = {worker.first("joined")["world_size"] for worker in members}
     if sorted(numbers) != list(range(asked)) or sizes != {asked}:
         told = ending(run)
         found = (
-            f"ranks {numbers}, in groups of {sorted(sizes)}, where {asked} processes were asked for"
+            f"ranks {numbers} and world sizes {sorted(sizes)}, but {asked} processes were asked for"
         )
         return False, found + (f"; {told}" if told else "")
     return True, f"ranks {', '.join(map(str, numbers))}"
@@ -75,11 +75,11 @@ def joined(run):
 
 @check("symptoms")
 def all_take_part(run):
-    """Every collective is called by all ranks, in the same order.
+    """All ranks call every collective, in the same order.
 
-    A collective ends when every rank has called it. Look for one that stands behind an `if` on the
-    rank, for a `return`, `continue` or `break` that only some ranks take, or for a loop that is
-    longer on one of them. Whatever decides it must come out alike on every rank.
+    A collective returns when every rank has called it. Look for one behind an `if` on the rank, for
+    a `return`, `continue` or `break` that only some ranks take, or for a loop that is longer on one
+    rank. All ranks must decide alike.
     """
     for attempt in run.attempts:
         if len(attempt.ranks) < 2:
@@ -107,7 +107,7 @@ def all_take_part(run):
 
 
 def _failed(attempt):
-    """Whether one of its processes ended with an exception: then the others were not waited for."""
+    """Whether one of its processes failed: then the others may have made fewer calls."""
     return any(worker.first("raised", "fault") for worker in attempt.workers)
 
 
@@ -134,24 +134,24 @@ def _said(call):
 def cause_is_named(run):
     """When a worker fails, torchrun learns why.
 
-    torchrun sees only that a worker has ended. The exception reaches it through a file, and a
-    decorator of torch.distributed.elastic writes that, if it stands where the exception passes.
+    torchrun sees only that a worker has ended. It reads the exception from a file. A decorator of
+    torch.distributed.elastic writes that file for exceptions in the function that it decorates.
     """
     failed = [worker for worker in run.processes if worker.first("fault")]
     ends = [worker.first("exit") for worker in failed]
     if not failed or not all(ends):
         return None
     if all(end["cause"] for end in ends):
-        return True, f"{failed[0].name} has left its error where torchrun finds it"
-    return False, f"{failed[0].name} failed, and its error file was not written"
+        return True, f"{failed[0].name} wrote its error file"
+    return False, f"{failed[0].name} failed without writing its error file"
 
 
 @check("2_multigpu", "end-the-process-group")
 def left_the_group(run):
-    """Every rank leaves the process group, when the last checkpoint is written.
+    """Every rank leaves the process group, after the last checkpoint is written.
 
-    The group has threads and connections, which must end before Python does. And a rank that is
-    early must wait for the one that still writes.
+    The group has threads and connections, which must end before Python does. A rank that finishes
+    early must wait for the rank that is still writing.
     """
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):
@@ -173,7 +173,7 @@ def left_the_group(run):
 def ends_well(run):
     """The run ends by itself, without an error, and leaves no process behind.
 
-    Read the first error, not the last: what follows is often only its echo on the other ranks.
+    Read the first error, not the last: the later ones often come from ranks that lost their peer.
     """
     if left := run.all("leftover"):
         were = "process was" if len(left) == 1 else "processes were"

@@ -1,11 +1,11 @@
-"""What a restart goes on from."""
+"""What a restarted run resumes from."""
 
 from ..facts import count, prints
 from ..judge import check
 
 
 def _restart(run):
-    """The attempt after the first, with the newest checkpoint that was whole before it began."""
+    """The second attempt, and the newest checkpoint that was whole before it began."""
     if len(run.attempts) < 2 or not run.attempts[1].trained:
         return None
     again = run.attempts[1]
@@ -27,7 +27,7 @@ def _judge(run):
             began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
                 f"epoch {done} was saved; after the restart {worker.name} began {began}, "
-                f"to run {len(worker.epochs)} epochs"
+                f"and ran {len(worker.epochs)} epochs"
             )
         if len(worker.epochs) != total - done and not run.first("hung", "late") and not run.crash:
             return False, (
@@ -36,11 +36,11 @@ def _judge(run):
             )
         if mistake := _other_order(run, worker, done):
             return False, mistake
-    return True, f"all {len(again.trained)} ranks went on after epoch {done}"
+    return True, f"all {len(again.trained)} ranks resumed after epoch {done}"
 
 
 def _other_order(run, worker, done):
-    """An epoch that is run again must have the order that it had."""
+    """An epoch that runs again must have the same order as before."""
     before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
     alike = len(run.attempts[0].trained) == len(run.attempts[1].trained)
     if alike and before and len(before.epochs) > done and worker.epochs:
@@ -52,31 +52,31 @@ def _other_order(run, worker, done):
         if old[:shorter] != new[:shorter]:
             return (
                 f"{worker.name} ran epoch {done + 1} again in another order than before: its "
-                "sampler was told another number"
+                "sampler got another epoch number"
             )
     return None
 
 
 @check("3_fault_tolerance", "resume")
 def where_saved(run):
-    """After a failure, all ranks go on from the newest checkpoint.
+    """After a failure, all ranks resume from the newest checkpoint.
 
-    torchrun starts all processes again, from their first line. They have to look for a checkpoint,
-    take its weights, and begin with the epoch after it.
+    torchrun restarts all processes, and each begins at the script's first line. Look for a
+    checkpoint there, load its weights, and start with the epoch after it.
     """
     if verdict := _judge(run):
         return verdict
     if run.all("fault") and not run.crash and len(run.attempts) < 2:
-        return False, "after the failure nothing was started again"
+        return False, "after the failure, torchrun restarted nothing"
     return None
 
 
 @check("4_multinode", "resume-from-the-newest")
 def from_the_newest(run):
-    """All ranks go on from the newest checkpoint that any node has.
+    """All ranks resume from the newest checkpoint that any node has.
 
-    A node may come back with an empty disk. Ranks that go on from different epochs run different
-    numbers of steps, and wait for each other for ever: they must agree before they begin.
+    A node may come back with an empty disk. If ranks resume from different epochs, they run
+    different numbers of steps, and the run hangs. Let them agree before they begin.
     """
     found = _restart(run)
     if found:
@@ -84,19 +84,19 @@ def from_the_newest(run):
         alike = len({len(worker.epochs) for worker in begins}) == 1
         if len(set(begins.values())) > 1 and not alike:
             told = ", ".join(
-                f"{worker.name} ({worker.node}) went on after epoch {epoch}"
+                f"{worker.name} ({worker.node}) resumed after epoch {epoch}"
                 for worker, epoch in begins.items()
             )
-            return False, f"with node0 new and its disk empty, {told}"
+            return False, f"node0 came back with an empty disk; {told}"
     return _judge(run)
 
 
 @check("3_fault_tolerance", "resume")
 def with_the_optimizer(run):
-    """The optimizer goes on too, not only the model.
+    """The optimizer resumes too, not only the model.
 
-    SGD with momentum, Adam and most others keep a state: without it, the first steps after a
-    restart are other steps than they would have been.
+    SGD with momentum, Adam and most other optimizers have a state. Without it, the first steps
+    after a restart differ from those of an undisturbed run.
     """
     found = _restart(run)
     if not found:
@@ -108,5 +108,5 @@ def with_the_optimizer(run):
         stateless = all(not step.fact["state"] for step in worker.steps)
         if first["parameters"] in found and first["state"] not in found and not stateless:
             what = "an empty state" if first["state"] is None else "another state"
-            return False, f"after the restart the optimizer of {worker.name} began with {what}"
-    return True, f"the saved state, on all {len(again.trained)} ranks"
+            return False, f"after the restart, the optimizer of {worker.name} began with {what}"
+    return True, f"with the saved state, on all {len(again.trained)} ranks"

@@ -10,8 +10,8 @@ from ..judge import check
 def same_start(run):
     """All ranks begin with the same weights.
 
-    Averaged gradients keep equal weights equal; they do not make unequal weights equal. Who
-    constructs the weights, with which seed, and who hands them to the others?
+    Averaged gradients keep equal weights equal, but they do not make different weights equal. Which
+    rank initializes the weights, with which seed, and how do the other ranks get them?
     """
     for attempt in run.attempts:
         if len(attempt.trained) < 2:
@@ -32,9 +32,9 @@ def same_start(run):
 def stay_equal(run):
     """After every step, all ranks have the same weights.
 
-    Each rank computes gradients from its own samples. Unless they are averaged before the optimizer
-    uses them, each rank trains a model of its own. DistributedDataParallel does it in the backward
-    pass, if the forward pass went through it.
+    Each rank computes gradients from its own samples. If nothing averages them before the optimizer
+    steps, each rank trains its own model. DistributedDataParallel averages them in the backward
+    pass, but only if the forward pass called the DDP module.
     """
     compared = 0
     for attempt in run.attempts:
@@ -48,7 +48,7 @@ def stay_equal(run):
                 through = (
                     ""
                     if step.through == "DistributedDataParallel"
-                    else (f"; the model was called through {step.through}")
+                    else (f"; the forward pass called {step.through}")
                 )
                 return False, (
                     f"ranks {workers[0].rank} and {other.rank} have different weights after "
@@ -59,11 +59,11 @@ def stay_equal(run):
 
 @check("1_theory")
 def gradient_is_mean(run):
-    """The optimizer uses the mean of the gradients of all ranks.
+    """The optimizer uses the mean of all ranks' gradients.
 
-    The mean over the ranks of the gradient of each rank's mean loss is the gradient of the large
-    batch that they make up together. A sum is as many times too long as there are ranks; what is
-    left over of an earlier step does not belong to this one.
+    The ranks' batches together are one large batch, and the mean of the ranks' gradients is its
+    gradient. A sum over N ranks is N times too long. A gradient left over from an earlier step does
+    not belong to this one: zero it.
     """
     compared = 0
     for attempt in run.attempts:
@@ -83,9 +83,7 @@ def gradient_is_mean(run):
                         f"in {worker.place(number)}, {worker.name} used a gradient of length "
                         f"{used:.4g}; the mean of all ranks' has {right:.4g}"
                     )
-    return (
-        (True, f"in the first {compared} steps, as every rank computed them") if compared else None
-    )
+    return (True, f"in the first {compared} steps, counting every rank's") if compared else None
 
 
 def _same(one, other):
@@ -94,7 +92,7 @@ def _same(one, other):
 
 
 def _clipped(used, mean, ranks):
-    """Shorter, and of the same direction. Not by the number of ranks: that is a mean of a mean."""
+    """Shorter, in the same direction. Shorter by the number of ranks is a mean taken twice."""
     scale = _length(used) / (_length(mean) or 1)
     by_ranks = abs(scale * ranks - 1) < 1e-3
     return 0 < scale < 1 and not by_ranks and _same([number / scale for number in used], mean)
@@ -108,8 +106,8 @@ def _length(vector):
 def equal_steps(run):
     """In every epoch, all ranks take the same number of steps.
 
-    A rank that has a batch more than the others waits for them in its backward pass, for ever. Look
-    for what makes the number of batches depend on the data or on the rank.
+    A rank with one more batch than the others hangs in its backward pass. Look for code that makes
+    the number of batches depend on the data or on the rank.
     """
     for attempt in run.attempts:
         workers = attempt.trained
@@ -121,14 +119,14 @@ def equal_steps(run):
                 if number < most and _went_on(worker, epoch):
                     return False, (
                         f"in epoch {worker.started_after + epoch + 1}, {worker.name} takes "
-                        f"{number} steps, another rank {most} or more"
+                        f"{number} steps, another rank at least {most}"
                     )
     trained = run.attempts[0].trained
-    return (True, f"{len(trained[0].epochs[0])} steps an epoch") if trained else None
+    return (True, f"{len(trained[0].epochs[0])} steps per epoch") if trained else None
 
 
 def _steps(worker, epoch):
-    """Those that it has taken, and the one in whose backward pass it waits."""
+    """The steps it has taken, plus the one in whose backward pass it waits."""
     waits = worker.waits is not None and worker.waits["kind"] == "backward"
     return len(worker.begun[epoch]) + (waits and epoch + 1 == len(worker.begun))
 

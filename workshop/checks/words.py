@@ -1,4 +1,4 @@
-"""Words for evidence: who, where, when."""
+"""Words for evidence: which rank, where, when."""
 
 from ..facts import Run, Worker
 
@@ -12,7 +12,7 @@ def ranks(workers: list[Worker]) -> str:
 
 
 def ending(run: Run) -> str:
-    """How the run ended, if not well: an exception, a wait, a status; else nothing."""
+    """How the run failed: an exception, a wait, a status; "" if it did not."""
     if run.crash:
         where = f", {run.crash['where']}" if run.crash["where"] else ""
         kind, message = run.crash["type"], run.crash["message"]
@@ -21,7 +21,7 @@ def ending(run: Run) -> str:
     if run.first("hung"):
         return waiting(run)
     if run.first("late"):
-        return f"the run was ended after {run.first('late')['seconds']:.0f} s"
+        return f"the check ended the run after {run.first('late')['seconds']:.0f} s"
     bad = [fact["status"] for fact in run.all("ended") if fact["status"]]
     return f"the command ended with status {bad[0]}" if bad else ""
 
@@ -50,7 +50,7 @@ def wait(run: Run, worker: Worker) -> str:
 
 
 def _top(run, worker):
-    """The innermost line of the learner's script in its stack."""
+    """The innermost line of the learner's script in the worker's stack."""
     for stack in run.all("stack"):
         if stack["of"] == worker.process["pid"]:
             for line in stack["text"].splitlines():

@@ -1,4 +1,4 @@
-"""Process groups, collectives and checkpoints: what leaves a process."""
+"""Watch process groups, collectives and checkpoints."""
 
 import functools
 import importlib
@@ -22,7 +22,7 @@ COLLECTIVES = (
 def watch():
     torch.save = _saving(torch.save)
     torch.load = _loading(torch.load)
-    spawn = importlib.import_module("torch.multiprocessing.spawn")  # torch has a function so named
+    spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
     spawn._wrap = _spawned(spawn._wrap)
     BaseProcess.run = _watched(BaseProcess.run)
     if dist.is_available():
@@ -41,7 +41,7 @@ def _replace(name, wrap):
 
 
 def _alone(function):
-    """`function`, while nothing that it calls is a fact."""
+    """`function`; the calls inside it are no facts."""
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
@@ -105,7 +105,7 @@ def _leaving(leave):
 
 
 def _spawned(wrap):
-    """mp.spawn catches what a process raises, and sends it to its parent as text."""
+    """mp.spawn catches exceptions and sends them to the parent as text, so watch inside it."""
 
     @functools.wraps(wrap)
     def wrapped(function, *rest):
@@ -115,7 +115,7 @@ def _spawned(wrap):
 
 
 def _watched(function):
-    """For a process whose exceptions somebody catches and prints: they are a fact all the same."""
+    """Record exceptions that a caller would catch and print."""
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
@@ -150,7 +150,7 @@ def _loading(load):
 
 @recorder.guarded
 def _note_file(kind, file, value):
-    if not recorder.inside:  # else an object on its way through a collective
+    if not recorder.inside:  # inside, a collective is sending an object
         line = recorder.where()
         recorder.fact(kind, path=_file_name(file), content=_outline(value), where=line)
 
@@ -161,7 +161,7 @@ def _file_name(file):
 
 
 def _outline(value):
-    """What stands in a checkpoint: numbers as they are, of tensors the fingerprint."""
+    """What a checkpoint contains: numbers as they are, tensors as fingerprints."""
     if isinstance(value, torch.Tensor):
         return {"tensor": list(value.shape), "print": fingerprint([value])}
     if isinstance(value, dict):

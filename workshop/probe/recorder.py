@@ -1,9 +1,9 @@
-"""Writes down what a training process does, without changing it: one JSON object a line.
+"""Record what a training process does, without changing it: one JSON object per line.
 
-It looks where every way of writing a script must pass. What torch does is watched by training.py
-and communication.py, from the moment that its import has ended. workshop/facts.py says what the
-lines mean. Each costs some microseconds, and is on disk before what it tells of goes on: a process
-that hangs or is killed has said where.
+The probe wraps functions that every script must call, however it is written. Once `import torch`
+has ended, training.py and communication.py watch torch. workshop/facts.py explains the lines. A
+line costs some microseconds. The probe writes it before the recorded call continues, so even a
+process that hangs or is killed leaves its last place.
 """
 
 import atexit
@@ -19,17 +19,17 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MOST_LINES = 2000  # of stdout that are facts
+MOST_LINES = 2000  # of stdout to record
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
-inside = 0  # how many watched calls are at work: what they call in turn is not a fact of its own
+inside = 0  # how many watched calls are running: calls inside them are no facts
 _facts = Path(os.environ["WORKSHOP_FACTS"])
 _theirs = os.path.realpath(os.environ.get("WORKSHOP_FOLDER", os.getcwd())) + os.sep
 _file = None
 
 
 def start():
-    """Begin: called once in each Python, before the script."""
+    """Start recording. Each Python calls this once, before the script."""
     _open()
     os.register_at_fork(after_in_child=_forked)
     _listen()
@@ -43,7 +43,7 @@ def _open():
     global _file
     name = _facts / f"{os.getpid()}.jsonl"
     _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler holds it
+    stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler keeps it open
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
     fact(
@@ -58,16 +58,16 @@ def _open():
 
 
 def fact(kind, **fields):
-    """Write one fact down."""
+    """Write one fact."""
     if _file is None and kind in ("joining", "batch"):
-        _open()  # forked, and a rank after all
+        _open()  # this forked process is a rank
     if _file is not None:
         line = json.dumps({"kind": kind, "t": time.monotonic(), "pid": os.getpid(), **fields})
         os.write(_file, line.encode() + b"\n")
 
 
 def guarded(note):
-    """`note`, except that what goes wrong in it is a fact and nothing more."""
+    """`note`, but an exception in it becomes a fact and goes no further."""
 
     @functools.wraps(note)
     def wrapped(*args, **kwargs):
@@ -80,13 +80,13 @@ def guarded(note):
 
 
 def attempt():
-    """How many starts of the same script there were before: acts of the check, restarts."""
+    """How many times the script has started before: earlier acts, and restarts."""
     acts = int(os.environ.get("WORKSHOP_ACT", 0))
     return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def before(function, note):
-    """`function`, with `note` called before it with the same arguments."""
+    """`function`, with a call of `note` before it, with the same arguments."""
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
@@ -97,12 +97,12 @@ def before(function, note):
 
 
 def place(path):
-    """A path as the facts have it: relative to the folder of the run."""
+    """A path relative to the run's folder, as in the facts."""
     return os.path.realpath(path).removeprefix(_theirs)
 
 
 def where():
-    """The line of the learner's files that is at work, innermost; None if none is."""
+    """The innermost running line of the learner's files; None if there is none."""
     frame = sys._getframe(1)
     while frame:
         if _is_theirs(frame.f_code.co_filename):
@@ -112,7 +112,7 @@ def where():
 
 
 def raised(error):
-    """Note an exception that ends this process."""
+    """Record an exception that ends this process."""
     trace, line = error.__traceback__, None
     while trace:
         file = trace.tb_frame.f_code.co_filename
@@ -132,7 +132,7 @@ def _is_theirs(file):
 
 
 def _listen():
-    """Every line on stdout is a fact too."""
+    """Record every line on stdout."""
     write, waiting, heard = sys.stdout.write, "", 0
 
     def listen(text):
@@ -149,7 +149,7 @@ def _listen():
 
 def _forked():
     global _file
-    _file = None  # perhaps a DataLoader's worker, which trains nothing
+    _file = None  # a DataLoader worker, unless it trains
 
 
 def _ended(status):
@@ -167,7 +167,7 @@ def _audit(event, args):
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Watches torch when its import has ended."""
+    """Watches torch as soon as its import has ended."""
 
     def find_spec(self, name, path, target=None):
         if name != "torch":
@@ -182,7 +182,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
                 for part in ("training", "communication"):
                     try:
                         _load(part).watch()
-                    except Exception as error:  # another torch: the run goes on, with fewer facts
+                    except Exception as error:  # another torch version: the run has fewer facts
                         fact("unobserved", part=part, error=repr(error)[:300])
 
             spec.loader.exec_module = exec_module

@@ -1,4 +1,4 @@
-"""Found first by every Python of an observed run, spawned and torchrun children included."""
+"""Every Python of an observed run imports this first, including spawned and torchrun's children."""
 
 import gc
 import importlib.machinery
@@ -14,11 +14,11 @@ def _run(name, spec):
 
 
 _folder = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [path for path in sys.path if path != _folder]  # as if it had never been there
+sys.path[:] = [path for path in sys.path if path != _folder]  # hide the probe from the script
 if _theirs := importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path):
-    _run("sitecustomize", _theirs)  # the one that this one hides
+    _run("sitecustomize", _theirs)  # this file hides theirs
 if "WORKSHOP_FACTS" in os.environ:
-    gc.set_threshold(1_000_000)  # a sixth of `import torch` is looking for garbage
+    gc.set_threshold(1_000_000)  # the collector takes a sixth of `import torch`
     _file = os.path.join(_folder, "recorder.py")
     _name = "_workshop_recorder"
     _run(_name, importlib.util.spec_from_file_location(_name, _file)).start()

@@ -1,4 +1,4 @@
-"""What a model is called with, what comes of it, and what the optimizer makes of that."""
+"""Watch forward passes, backward passes and optimizer steps."""
 
 import functools
 import importlib.util
@@ -14,14 +14,14 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader
 
-FEW_STEPS, FEW_NUMBERS = 3, 512  # of which gradients are written down in full
+FEW_STEPS, FEW_NUMBERS = 3, 512  # up to these, gradients are recorded in full
 
 _fault = json.loads(os.environ.get("WORKSHOP_FAULT", "{}"))
-_depth = 0  # of modules that call each other
+_depth = 0  # of nested module calls
 _trained = 0  # samples
 _steps = 0
-_gradients = None  # fingerprint of those of the step at work
-_own = {}  # the gradient of each parameter in this step, before anything was averaged
+_gradients = None  # fingerprint of the running step's gradients
+_own = {}  # this rank's gradient of each parameter in this step, before averaging
 
 
 def watch():
@@ -34,7 +34,7 @@ def watch():
 
 
 def fingerprint(tensors):
-    """Of the bits of tensors, in order; None if there are none."""
+    """A checksum of the tensors' bits, in order; None if there are none."""
     crc = None
     for tensor in tensors:
         if tensor is not None:
@@ -44,7 +44,7 @@ def fingerprint(tensors):
 
 
 def tensors_in(value):
-    """All tensors in a nest of dicts, lists and tuples, in order."""
+    """All tensors in nested dicts, lists and tuples, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -70,8 +70,8 @@ def _end_forward(module, args, kwargs, output):
 
 @recorder.guarded
 def _note_batch(module, inputs):
-    """What a model was called with. A loss is a module too, but has no parameters; the second of
-    two models gets what the first has made."""
+    """Record a model's input. A loss module has no parameters and does not count. Nor does a model
+    whose input is another model's output."""
     global _trained
     if not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
         return
@@ -87,12 +87,12 @@ def _note_batch(module, inputs):
 
 @functools.cache
 def _known_samples():
-    """The index of each sample, by its bytes."""
+    """The index of each sample, keyed by its bytes."""
     root = recorder.HERE.parents[1]
-    utils = root / "utils.py"  # ours: theirs may be changed
+    utils = root / "utils.py"  # ours, because the learner may have changed theirs
     spec = importlib.util.spec_from_file_location("_workshop_utils", utils)
     module = importlib.util.module_from_spec(spec)
-    sys.path.append(str(root))  # for guard.py, if they have none
+    sys.path.append(str(root))  # for guard.py, if the learner has none
     try:
         spec.loader.exec_module(module)
     finally:
@@ -103,7 +103,7 @@ def _known_samples():
 
 @recorder.guarded
 def _listen_to_gradients(module):
-    """A hook on a leaf sees what this rank has computed: DDP averages later."""
+    """A hook on a leaf sees this rank's own gradient, because DDP averages later."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     if sum(p.numel() for p in parameters) > FEW_NUMBERS:
         return
@@ -129,7 +129,7 @@ def _before_step(optimizer, args, kwargs):
     due = _fault and recorder.attempt() == 0 and _trained >= _fault["samples"]
     if due and _rank() == _fault["rank"]:
         recorder.fact("fault", step=_steps + 1)
-        raise RuntimeError("a failure that the workshop has caused, to see what follows")
+        raise RuntimeError("the workshop caused this failure, to see what follows")
     _note_before_step(optimizer)
 
 

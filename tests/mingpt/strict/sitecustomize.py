@@ -1,4 +1,4 @@
-"""What a Python of the tests runs first: at its end it tells of a process group that lives."""
+"""The tests' Pythons run this first. At exit, it reports process groups that still exist."""
 
 import atexit
 import contextlib
@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-gc.disable()  # it may come by in time, and hide what keeps the group
+gc.disable()  # it could free the group in time, and hide the reference that keeps it
 
 
 def threads():

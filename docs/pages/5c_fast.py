@@ -1,0 +1,250 @@
+# %% [markdown]
+"""
+Fast training
+=============
+"""
+
+# %% [markdown]
+# **You will be able to** train in 16 bits, with batches that do not fit into memory, and to say
+# when a second process makes a run faster and when it makes it slower.
+#
+# **You need** the stage ``mingpt@7`` of :doc:`5b_robust`.
+
+# %% [markdown]
+# Mixed precision
+# ---------------
+#
+# The trainer computes in ``fp32``, floating-point numbers of 32 bits. It has nothing else yet:
+#
+# .. run::
+#    :expect: mingpt@8 does
+#    :status: 2
+#
+#    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
+#
+# In 16 bits a matrix product moves half as many bytes, and GPUs have units for it that are many
+# times as fast.
+#
+# .. lesson-diff:: mingpt
+#    :edit: mixed-precision
+#    :confirmed: 1abd5ee46283
+#
+#    Within ``autocast`` PyTorch chooses for each operation: 16 bits for matrix products, and 32 for
+#    those that need the precision, such as the loss. Weights, gradients and the optimizer's
+#    averages stay in 32 bits, and so do the messages of DDP.
+#
+#    ``bf16`` has the range of ``fp32`` with fewer digits, and needs nothing else. ``fp16`` has a
+#    smaller range: gradients below 3 · 10\ :sup:`-8` become 0. So the scaler multiplies the loss by
+#    a large number before ``backward()``. Before the optimizer's step, ``unscale_`` divides the
+#    gradients by it. If a gradient overflows, the scaler skips the step and halves the number. All
+#    ranks do so alike, because they have the same averaged gradients. The number is part of the
+#    state, so it is in the checkpoint. In other precisions the scaler does nothing.
+#
+#    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and become
+#    far too short when they are divided. AdamW hides this mistake, because it hardly cares for the
+#    length of a gradient.
+#
+# .. run::
+#    :expect: (?s)weights (\S+)\n.*weights (?!\1)
+#    :mark: probe
+#
+#    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch
+#    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
+#
+# The first run is in ``fp32``, the second in ``bf16``. (``--products torch`` fixes the library for
+# matrix products, see the end of this page.) The losses agree to three digits, and the probe's
+# ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a CPU to be
+# faster in 16 bits: "What it buys" below has the figures.
+
+# %% [markdown]
+# Accumulating gradients
+# ----------------------
+#
+# If a rank's share of the batch does not fit into memory, the rank can take it in parts.
+# ``--micro_batch_size`` is the most that fits. ``mingpt@8`` takes the parts, here one sequence
+# each, but updates the weights after each of them:
+#
+# .. run::
+#    :expect: Step +5 \| train
+#    :mark: Step +\d \| train
+#
+#    python -m tools.series run mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch --micro_batch_size 1
+#
+# These are not the losses of the first run above. An option that should only save memory changes
+# the result.
+#
+# .. lesson-diff:: mingpt
+#    :edit: accumulate-gradients
+#    :confirmed: dd61cc2eae2e
+#
+#    ``_run_step`` now updates the weights once, after all parts. Each ``backward()`` adds its
+#    gradients to those of the parts before, and the loss is divided by the number of parts.
+#
+#    DDP would all-reduce after each part, and send several times as much for the same result.
+#    ``no_sync`` prevents this in all parts but the last. It must enclose the forward pass too,
+#    because DDP decides there whether the next ``backward()`` sends. With only ``backward()``
+#    inside, the result is right and nothing is saved; no loss curve shows this mistake.
+#
+# .. run::
+#    :expect: Step +5 \| train
+#    :mark: Step +\d \| train
+#
+#    python -m tools.series run mingpt@9 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch --micro_batch_size 1
+#
+# The losses are those of the first run again.
+
+# %% [markdown]
+# Fewer messages, copies and kernels
+# ----------------------------------
+#
+# DDP sends the gradients in :term:`buckets <bucket>`. The first has 1 MB, so that sending begins
+# early in ``backward()``. The gradients of ``gpt-micro`` have 3 MB, and take two messages:
+#
+# .. run::
+#    :expect: messages 2
+#    :mark: probe
+#
+#    python -m tools.series run --probe mingpt@9 --data LICENSE --block_size 16 --total_steps 5
+#
+# .. lesson-diff:: mingpt
+#    :edit: waste-nothing
+#    :confirmed: 4e422b94a370
+#
+#    If ``bucket_cap_mb`` is set, the first bucket is as large as the others. Then this model needs
+#    one message per step. In our measurements the second one cost 1 to 5 % of a step more than its
+#    early start gained (``tools/bench/results/ddp_cost.txt``). A model of many buckets still starts
+#    early.
+#
+#    With ``gradient_as_bucket_view`` the gradients lie in the buckets. That saves one copy per
+#    step, and the memory of one set of gradients.
+#
+#    ``--compile`` fuses the small operations between the matrix products into few kernels, those of
+#    the loss included. It is called on the DDP model: then the compiler cuts the graph where
+#    buckets end, and sending still overlaps with ``backward()``. The method ``compile`` changes no
+#    names. If the model were wrapped by ``torch.compile`` before DDP, every name in a checkpoint
+#    would begin with ``_orig_mod.``.
+#
+# .. run::
+#    :expect: messages 1
+#    :mark: probe
+#
+#    python -m tools.series run --probe mingpt@10 --data LICENSE --block_size 16 --total_steps 5
+#
+# One message per step. (Five steps say nothing about speed.) This is ``mingpt/trainer.py``, line
+# for line.
+
+# %% [markdown]
+# Two processes: slower and faster
+# --------------------------------
+#
+# A second process halves what each process computes, and adds an :term:`all-reduce`. Here is a very
+# small step, of two sequences of 16 characters, with one process and with two. The line shown is
+# the last of each run:
+#
+# .. run::
+#    :expect: tokens/s
+#    :mark: tokens/s
+#    :alone:
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 --checkpoint_path two.pt | grep train | tail -n 1
+#
+# And here is a larger one, of 64 sequences of 64 characters, with the default model:
+#
+# .. run::
+#    :expect: tokens/s
+#    :mark: tokens/s
+#    :alone:
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 | grep train | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
+#
+# On two free cores, the second process makes the small step slower and the large one faster. On a
+# busy machine the figures vary. (The losses of the small runs differ because rounding grows at a
+# high learning rate, see the end of :doc:`5a_exact`.)
+#
+# Why? Let a step take the time C on one process. On two it takes C / 2, and R for the all-reduce.
+# Two processes win if R is less than C / 2.
+#
+# * C grows with the tokens of a step. R does not: the gradients are as many as the weights,
+#   whatever the batch.
+# * R has two parts. One grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The
+#   other part is latency, the time until even one byte has arrived. It does not shrink with the
+#   model, and it grows with the number of processes.
+# * Part of R is hidden, since DDP sends while ``backward()`` still runs. A short ``backward()``
+#   hides little.
+#
+# So enlarge the batch with the number of processes, or each has too little to do. Between GPUs the
+# same holds with other numbers. There NCCL's all-reduce is itself a kernel, which takes some of the
+# GPU's multiprocessors from ``backward()``.
+
+# %% [markdown]
+# What it buys
+# ------------
+#
+# The next table was measured earlier, by ``tools/bench/ladder.py``. A row's factor is its speed
+# over that of the first row. Differences below a tenth are noise:
+#
+# .. run::
+#    :expect: products by MKL
+#
+#    cat tools/bench/results/ladder.txt
+#
+# The batch has 12 sequences unless a row says otherwise. Read the table by its factors:
+#
+# * With 12 sequences, two processes gain 1.26. Two threads of one process gain more, 1.42: they
+#   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
+# * ``bf16`` loses on this CPU: 1.04 instead of 1.26. ``--compile`` gains nothing over MKL alone
+#   here, and a compiled run cannot use oneDNN: 1.01 instead of 1.42. Both are meant for GPUs.
+# * The second row shows what ``mingpt/cpu.py`` gains: without its choice of a library for matrix
+#   products, oneDNN instead of MKL, the factor is 0.63.
+#
+# The ladder of a GPU has not been measured yet. On a GPU whose theoretical peak is in
+# ``mingpt/flops.py``, the log adds the *MFU*, the share of this peak that the model's arithmetic
+# reaches.
+#
+# .. fold:: What mingpt/cpu.py does
+#
+#    No line of the trainer or the model depends on it: delete it, and only the speed changes.
+#    PyTorch multiplies in ``fp32`` with the library MKL, which uses AVX-512 on Intel's processors
+#    only. PyTorch also has oneDNN. Rank 0 measures both at the start of a run, and the checkpoint
+#    keeps the choice, because their results differ in the last bits. ``--products`` overrides it.
+#
+#    ``malloc`` returns memory to the system after each step, and the next step must fault it back
+#    in. ``cpu.py`` makes it keep that memory, which saves 6 to 12 % of a step.
+#
+# .. fold:: Why the model computes the loss
+#
+#    Only what is compiled can be fused. With four layers, the 50,257 tokens of GPT-2 and ``bf16``,
+#    a CPU takes twice as long if the loss is left out (``tools/bench/results/compiled_loss.txt``).
+
+# %% [markdown]
+# When DDP is not enough
+# ----------------------
+#
+# DDP keeps everything on every GPU. In this trainer that is 16 bytes per weight, besides
+# activations: the weight, its gradient and AdamW's two averages, 4 bytes each. GPT-2 XL, with 1.6
+# billion weights, takes 25 GB.
+#
+# * If the optimizer's state is too large, shard it: give each rank a part of it.
+#   ``ZeroRedundancyOptimizer`` does this around AdamW.
+# * If weights and gradients are too large as well, shard them too:
+#   ``torch.distributed.fsdp.fully_shard`` (FSDP2) gathers the weights of a layer when it is its
+#   turn. It sends more, and no rank has a whole checkpoint: ``torch.distributed.checkpoint`` writes
+#   and reads those.
+# * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
+#   or the layers (*pipeline parallelism*, between nodes).
+# * If activations are too large, compute them again in ``backward()``: ``torch.utils.checkpoint``.
+
+# %% [markdown]
+# What could go wrong
+# -------------------
+#
+# **The GPU waits for data.** The log says so when less than 90 % of the time goes into computing.
+# The file with the tokens is then on a disk that is too slow, or shared by too many: pass another
+# ``--cache``.
+#
+# **The first lines are slow.** With ``--compile`` the first step compiles. The speed of later lines
+# counts.
+#
+# :doc:`symptoms` lists more, by the text of their error.
