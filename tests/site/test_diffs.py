@@ -26,6 +26,7 @@ def clipboard_after_click(page, block):
 @pytest.mark.parametrize("name", built(DIFFS))
 def test_copying_a_diff_copies_the_new_code(window, name):
     page = window(name)
+    page.evaluate("document.querySelectorAll('.fold').forEach(fold => { fold.open = true })")
     seen = set()
     for diff in page.locator(".lesson-diff").all():
         whole = diff.locator("details.stage .l, :scope.whole .l")
