@@ -126,7 +126,7 @@ class GPT(nn.Module):
         self.lm_head.weight = self.transformer.wte.weight
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                # 2 × n_layer of these add to the residual stream, so their variances sum to 0.02².
+                # 2 × n_layer of these add to the residual stream: their variances sum to 0.02².
                 last = name.endswith("c_proj")
                 std = 0.02 / math.sqrt(2 * config.n_layer) if last else 0.02
                 nn.init.normal_(module.weight, std=std)

@@ -74,7 +74,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # screen you can put the two scripts side by side.
 #
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
-# above it when the page was built.
+# above it when the page was built. An exit status is that of the command in a pipe that failed.
 #
 # The pages run a stage with ``tools.series run``, which starts it with the launcher of its page:
 # Python, or torchrun. ``tools.series show`` prints it.

@@ -20,6 +20,10 @@ Multi-GPU training
 #
 #    {multigpu}
 #
+# The loss of the first epoch is higher than that of ``single_gpu.py``, because two processes make
+# half as many steps per epoch: :doc:`batch_and_learning_rate` explains it. The last number counts
+# the samples of all processes per second.
+#
 # Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch,
 # on two processes. ``tools.series run`` starts a stage, and its option ``--probe`` makes every
 # process report at its end, in one line, what it did: who started it, which samples it had, whether
@@ -253,7 +257,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@7 1 1
 #
-# This is ``multigpu.py``, line for line.
+# This is ``multigpu.py``, line for line. Your own script has no ``utils.py``: :doc:`your_script`
+# shows these edits without it.
 #
 # .. fold:: Why a run could die with SIGABRT
 #

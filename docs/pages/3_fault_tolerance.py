@@ -164,7 +164,9 @@ Fault tolerance
 #    :confirmed: 2bd86b9a211b
 #
 #    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
-#    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``.
+#    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it
+#    loads the file into host memory, with ``map_location="cpu"``; without that, every process would
+#    load rank 0's tensors onto GPU 0.
 #
 #    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
 #    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``
@@ -190,8 +192,10 @@ Fault tolerance
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # The restarted workers resume after epoch 10, from the last checkpoint. In the end all weights and
-# momenta are those of the undisturbed run, bit for bit. This proves more than "it resumes". A run
-# that lost its momentum, or saw an epoch twice or in another order, would end with other weights.
+# momenta are those of the undisturbed run, bit for bit. (On GPUs some kernels add in varying order,
+# and dropout needs the state of the random generator, which :doc:`5b_robust` saves.) This proves
+# more than "it resumes". A run that lost its momentum, or saw an epoch twice or in another order,
+# would end with other weights.
 
 # %%
 import re

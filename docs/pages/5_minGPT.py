@@ -26,6 +26,9 @@ minGPT training
 #    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
 #    python -m mingpt.sample --prompt "def " --count 120
 #
+# The training loss is that of one batch, and the validation loss that of a text that the model does
+# not train on; :doc:`5a_exact` explains both, and the rest of the line.
+#
 # This page reads the model, shows the first edit, and ends with a training to the end. The other
 # nine edits are on three pages. Read them in this order:
 #
@@ -68,7 +71,8 @@ minGPT training
 #
 # A block adds two things to each vector: what attention finds in earlier tokens, and what the MLP
 # computes from the vector alone. Since a block adds and never replaces, gradients reach the first
-# block through the sums undiminished.
+# block through the sums undiminished. ``ln_1`` and ``ln_2`` first scale each vector to mean 0 and
+# variance 1.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: CausalSelfAttention
@@ -77,7 +81,8 @@ minGPT training
 # token: a query, a key and a value. A token's query is compared with the keys of all tokens. Where
 # they match well, much of that token's value flows in. ``is_causal`` hides all later tokens;
 # otherwise the model could look up its targets. Each *head* does this with its own part of the
-# vectors.
+# vectors, and ``c_proj`` mixes the results of the heads. *Dropout* sets random numbers to 0 in
+# training, so that the model does not rely on single ones.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: MLP
@@ -107,8 +112,9 @@ minGPT training
 #    :confirmed: 95d9e3a94f88
 #
 #    The trainer no longer knows what it trains. It passes ``source`` and ``targets`` to the model
-#    and gets the loss back, summed over the tokens. AdamW replaces SGD. ``fused`` makes it update
-#    all weights in one kernel, and ``parameter_groups`` exempts biases from weight decay.
+#    and gets the loss back, summed over the tokens. AdamW replaces SGD. With ``fused=True``, which
+#    is in ``args.adamw``, few large operations update all weights. ``parameter_groups`` exempts
+#    biases from weight decay.
 #
 #    ``data.load`` turns the text into token numbers. The first process of each node does that and
 #    writes a file, while the others wait; then all map the file into memory. If that process fails,
@@ -116,7 +122,8 @@ minGPT training
 #
 #    Thirty settings are too many for arguments of ``__init__``. ``args`` has them all. Its fields
 #    are the options of the command line, which is now in ``mingpt/main.py`` and
-#    ``mingpt/config.py``. They are checked before the processes meet, so a mistake costs seconds.
+#    ``mingpt/config.py``; ``main.py`` calls ``worker(args)``, and ``args.build`` makes the model.
+#    They are checked before the processes meet, so a mistake costs seconds.
 #
 # The stages of this lesson are ``mingpt@1`` to ``mingpt@10``. A few of their lines are in some
 # stages only, until a later edit replaces them. To be quick, the pages run most stages with the

@@ -5,8 +5,8 @@ Exact training
 """
 
 # %% [markdown]
-# **You will be able to** make a run whose numbers depend neither on the number of processes nor on
-# interruptions, and to validate it without the five common mistakes.
+# **You will be able to** make a run whose numbers depend neither on the number of processes nor,
+# without dropout, on interruptions, and to validate it without the five common mistakes.
 #
 # **You need** the stage ``mingpt@1`` of :doc:`5_minGPT`: a GPT in the frame of ``multinode.py``.
 
@@ -37,7 +37,8 @@ Exact training
 #    ``DistributedSampler`` goes too, because its order depends on the number of processes, and
 #    because it cannot start in the middle of an epoch. ``StepLoader`` makes the data of a step a
 #    function of two integers, the seed and the step. It seeds a random generator with both and
-#    draws the samples of all processes. Each rank takes its share.
+#    draws the samples of all processes: pieces of the text that begin anywhere, so two steps may
+#    draw overlapping ones. Each rank takes its share, in one batch or, later, in several.
 #
 #    Three things follow. A :term:`checkpoint` needs one integer to say where in the data training
 #    is. A resumed run takes the same samples as an undisturbed one. And the number of processes may
@@ -57,8 +58,8 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# A loss per step, and a checkpoint every second step. A second run stops after two steps, in the
-# middle of the text. A third one resumes from its checkpoint:
+# A loss per step, and a checkpoint every second step. A second run, not shown, has ``--total_steps
+# 2`` and stops in the middle of the text. A third one resumes from its checkpoint ``mingpt_2.pt``:
 #
 # .. run::
 #    :expect: equal, bit for bit
@@ -76,8 +77,9 @@ Exact training
 #
 #    ``StepLoader`` also moves the batches to the device. A plain ``.to`` would make the CPU wait
 #    until the GPU has done all its work so far. From *pinned* memory, which the system never moves,
-#    the GPU fetches a batch by itself. Worker processes would gain nothing: drawing the batches of
-#    a small model takes 0.2 ms of its step of 48 ms (``tools/bench/results/data_workers.txt``).
+#    and with ``non_blocking=True``, the GPU fetches a batch by itself. Worker processes would gain
+#    nothing: drawing the batches of a small model takes 0.2 ms of its step of 48 ms
+#    (``tools/bench/results/data_workers.txt``).
 
 # %% [markdown]
 # Reporting every so often
@@ -122,8 +124,9 @@ Exact training
 #      share all but one character with a training sample.
 #    * ``eval`` turns dropout off.
 #    * No sample is drawn at random, so two validations of the same weights agree.
-#    * Every token counts once. The last samples are filled up with ``PADDING``, which
-#      ``cross_entropy`` ignores, and the loss is summed over tokens, not averaged over batches.
+#    * Every token counts once. The last samples are filled up with ``PADDING``, which is −100, the
+#      target that ``cross_entropy`` ignores by default, and the loss is summed over tokens, not
+#      averaged over batches.
 #    * Every rank validates its share. If only rank 0 entered ``_validate``, it would wait in
 #      ``all_reduce`` for the others.
 #
@@ -176,8 +179,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 5 --learning_rate 0.1 --warmup_steps 10
 #
-# After five steps the loss is below that of guessing. (A rate of 0.1 is still too high for this
-# model: in the end the two runs are about as good.)
+# After five steps the loss is below that of guessing. The run shows clipping and warm-up together.
+# (A rate of 0.1 is still too high for this model: in the end the two runs are about as good.)
 
 # %% [markdown]
 # One process or two
@@ -194,7 +197,8 @@ Exact training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
-# They agree up to rounding: one process adds the same numbers in another order.
+# They agree up to rounding: one process adds the same numbers in another order. (One process is
+# faster with so little work per step; :doc:`5c_fast` shows when two are.)
 #
 # .. fold:: For how long do they agree?
 #

@@ -98,7 +98,8 @@ Robust training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # The ranks save at the end of the step in which they agree, and the second run resumes there. No
-# step is lost. (The status shown is that of ``torchrun``, which has its own for this.)
+# step is lost. (The workers end with 143, and ``torchrun`` itself with 1, the status shown. The
+# second run has fewer steps to be brief.)
 #
 # .. fold:: Who gets the signal
 #

@@ -52,17 +52,17 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #
 # The first run is in ``fp32``, the second in ``bf16``. (``--products torch`` fixes the library for
-# matrix products, see the end of this page.) The losses agree to three digits, and the probe's
-# ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a CPU to be
-# faster in 16 bits: "What it buys" below has the figures.
+# matrix products, see "What mingpt/cpu.py does" below.) The losses differ by little, and the
+# probe's ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a
+# CPU to be faster in 16 bits: "What it buys" below has the figures.
 
 # %% [markdown]
 # Accumulating gradients
 # ----------------------
 #
 # If a rank's share of the batch does not fit into memory, the rank can take it in parts.
-# ``--micro_batch_size`` is the most that fits. ``mingpt@8`` takes the parts, here one sequence
-# each, but updates the weights after each of them:
+# ``--micro_batch_size`` is the number of sequences that fits. ``mingpt@8`` takes the parts, here
+# one sequence each, but updates the weights after each of them:
 #
 # .. run::
 #    :expect: Step +5 \| train
@@ -200,8 +200,8 @@ Fast training
 #   products, oneDNN instead of MKL, the factor is 0.63.
 #
 # The ladder of a GPU has not been measured yet. On a GPU whose theoretical peak is in
-# ``mingpt/flops.py``, the log adds the *MFU*, the share of this peak that the model's arithmetic
-# reaches.
+# ``mingpt/flops.py``, the log adds the *MFU* (model FLOPs utilization), the share of this peak that
+# the model's arithmetic reaches.
 #
 # .. fold:: What mingpt/cpu.py does
 #
@@ -210,8 +210,9 @@ Fast training
 #    only. PyTorch also has oneDNN. Rank 0 measures both at the start of a run, and the checkpoint
 #    keeps the choice, because their results differ in the last bits. ``--products`` overrides it.
 #
-#    ``malloc`` returns memory to the system after each step, and the next step must fault it back
-#    in. ``cpu.py`` makes it keep that memory, which saves 6 to 12 % of a step.
+#    By default the C library returns freed memory to the system after each step, and the next step
+#    must ask for it again, page by page. ``cpu.py`` makes it keep the memory, which saves 6 to 12 %
+#    of a step.
 #
 # .. fold:: Why the model computes the loss
 #

@@ -26,10 +26,11 @@ def clipboard_after_click(page, block):
 @pytest.mark.parametrize("name", built(DIFFS))
 def test_copying_a_diff_copies_the_new_code(window, name):
     page = window(name)
+    page.evaluate("document.querySelectorAll('.fold').forEach(fold => { fold.open = true })")
     seen = set()
     for diff in page.locator(".lesson-diff").all():
-        link = diff.locator(".diff-files a").get_attribute("href")
-        script = ((SITE / name).parent / link).read_text(encoding="utf-8").split("\n")
+        whole = diff.locator("details.stage .l, :scope.whole .l")
+        script = [text.removesuffix("\n") for _, _, text in whole.evaluate_all(LINE)]
         for block in diff.locator("> .highlight").all():
             lines = block.locator(".l:not(.twin)").evaluate_all(LINE)
             numbers = [number for tag, number, _ in lines if tag != "DEL"]
