@@ -65,6 +65,7 @@ Fault tolerance
 #
 #    python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
 #
+# (Here ``tools.series run`` starts ``torchrun``, with the command that the next section explains.)
 # The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
 # new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
 
@@ -165,8 +166,9 @@ Fault tolerance
 #
 #    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
 #    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it
-#    loads the file into host memory, with ``map_location="cpu"``; without that, every process would
-#    load rank 0's tensors onto GPU 0.
+#    loads the file, by default ``multigpu_torchrun.pt``, the name of the script, into host memory,
+#    with ``map_location="cpu"``; without that, every process would load rank 0's tensors onto GPU
+#    0.
 #
 #    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
 #    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``

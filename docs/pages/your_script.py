@@ -39,13 +39,15 @@ From your script to DDP
 #    :edit: join-the-group
 #    :confirmed: 8131a7af6a59
 #
-#    ``torchrun`` starts the processes, and tells each of them its numbers through the environment.
-#    ``LOCAL_RANK`` is the :term:`local rank`, the number of the process on its machine.
-#    ``set_device_index`` makes the GPU of that number the current one. From then on ``"cuda"``
-#    without a number means that GPU. So the lines below, such as ``.to(device)``, need no change.
-#    If your script says ``"cuda:0"`` somewhere, delete the ``:0``.
+#    ``torchrun``, the launcher of :doc:`3_fault_tolerance`, starts the processes, and tells each of
+#    them its numbers through the environment. ``LOCAL_WORLD_SIZE`` is the number of processes on
+#    this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number of the process on its
+#    machine. ``set_device_index`` makes the GPU of that number the current one. From then on
+#    ``"cuda"`` without a number means that GPU. So the lines below, such as ``.to(device)``, need
+#    no change. If your script says ``"cuda:0"`` somewhere, delete the ``:0``.
 #
 #    ``init_process_group`` connects the processes. It returns when all of them have called it.
+#    Without ``device_id`` it uses the current GPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so that you can try two processes
 #    anywhere. In your own script you may prefer an error.
