@@ -56,6 +56,8 @@ def test_nothing_is_left_whatever_ends_the_tool(sign, tmp_path):
         process.wait_for("node2: sleeps")
         nodes = process.tree()[1:]
         process.process.send_signal(sign)
+        # A terminal that closes ends the input too. A signal just before a read waits for it.
+        process.process.stdin.close()
         process.process.wait(60)
         assert nodes and psutil.wait_procs(nodes, 60)[1] == []
     assert sign == signal.SIGKILL or not list(tmp_path.iterdir())
