@@ -40,7 +40,7 @@ What is DDP
 # -----------------
 #
 # ``OurDDP`` replaces ``DistributedDataParallel``. Its constructor broadcasts the weights of rank 0:
-# every process receives them in place of its own. After each ``backward()``, it averages the
+# every process receives them and drops the weights it had. After each ``backward()``, it averages the
 # gradients:
 #
 # .. literalinclude:: ../theory/average_by_hand.py
@@ -304,7 +304,7 @@ axes.legend()
 # - **Average buffers.** A batch normalisation keeps its running mean in a buffer. In training,
 #   every ``forward()`` of DDP broadcasts those of rank 0 instead. In an evaluation the first one
 #   still does, so all ranks must call it.
-# - **Join the statistics of a batch.** A batch normalisation uses the mean of its own share. On
+# - **Join the statistics of a batch.** A batch normalisation uses the mean of one rank's share. On
 #   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by one that uses all
 #   shares.
 # - **Distribute the data.** The sampler gives each rank its own samples.

@@ -181,7 +181,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe multigpu@4 1 1
 #
 # Now ``weights`` is the same number on both ranks, to the last digit. The losses still differ,
-# because each rank prints the loss of its own half.
+# because each rank prints the loss of one half.
 
 # %% [markdown]
 # Reporting the global loss

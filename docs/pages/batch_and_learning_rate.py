@@ -89,7 +89,7 @@ axes.legend()
 #   root of the factor. Both rules end somewhere: beyond a certain size, a larger batch gains
 #   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
-#   that multiplies the learning rate, in a place where nobody looks for it.
+#   that multiplies the learning rate, and it is hard to find later.
 #
 # Here is the linear rule: twice the rate for two processes. One line of the script changes,
 # ``lr=1e-3`` to ``lr=2e-3``:

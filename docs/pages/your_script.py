@@ -286,7 +286,7 @@ From your script to DDP
 # -------------------
 #
 # **Ranks decide by different numbers.** Here the sum is taken out of ``evaluate`` of stage 5, in
-# which both ranks still print. Each rank then has the validation loss of its own half:
+# which both ranks still print. Each rank then has the validation loss of one half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr ([\d.]+).*\nEpoch \1 .*lr (?!\2\b)

@@ -1,4 +1,4 @@
-"""Run a function in two CPU processes over gloo, for the scripts here.
+"""Run a function in two CPU processes over gloo. The scripts of this folder use it.
 
 The processes are forked, so torch is imported only once and a script takes a
 second or two. Do this in small CPU scripts only: CUDA does not work in a forked
