@@ -190,3 +190,21 @@ def test_a_command_is_split_into_environment_and_words(tree):
     tree.edit("lessons.toml", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
     command = series.load(tree.root)["one"].command
     assert command == ({"A": "1", "B": "x y"}, ["python", "one.py", "--c=d e", "F=2"])
+
+
+def near(old, new):
+    rows = compare(Source("old.py", "\n".join(old) + "\n"), Source("new.py", "\n".join(new) + "\n"))
+    return [row.text for row, shown in zip(rows, series.near_changes(rows), strict=True) if shown]
+
+
+def test_what_is_shown_with_a_change_neither_begins_nor_ends_with_a_blank_line():
+    old = ["a = 1", "", "", "c = 1", "", "", "d = 1"]
+    assert near(old, ["c = 2" if line == "c = 1" else line for line in old]) == ["c = 1", "c = 2"]
+
+
+def test_a_gap_of_two_lines_is_shown_and_one_of_three_is_folded():
+    for lines, folded in (10, 0), (11, 3):
+        old = [f"x{i} = 1" for i in range(lines)]
+        new = ["x1 = 2", *old[2:-2], f"x{lines - 2} = 2", old[-1]]
+        shown = near(old, [old[0], *new])
+        assert len(shown) == lines + 2 - folded

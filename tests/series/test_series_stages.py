@@ -181,7 +181,7 @@ def three(two):
 
 def test_an_interim_line_stands_in_its_place_until_its_edit(three, capfd):
     shown = [run(three, capfd, "show", f"b@{number}")[1].out for number in range(3)]
-    assert shown[1].endswith('print("good day")\nprint(\'meanwhile\')\n')
+    assert shown[1].endswith("print(\"good day\")\nprint('meanwhile')\n")
     assert "meanwhile" not in shown[0] + shown[2] and stage_problems(three) == []
     chain = stages.of(series.load(three.root)["b"])
     changes = [[line.sign + line.text for line in one.rows if line.counted] for one in chain[1:]]

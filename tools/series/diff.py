@@ -8,11 +8,11 @@ one block that starts above its `def` and ends with its last line.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from .source import Source
 
-CONTEXT = 3  # unchanged lines shown above and below a change
+CONTEXT = 2  # unchanged lines shown above and below a change
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,22 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
 def near_changes(rows: list[Line]) -> list[bool]:
     """For each row whether it is close enough to a change to be shown with it.
 
-    Changes of the docstring and blank lines count only where there are no others.
+    Changes of the docstring and blank lines count only where there are no others. No blank line
+    begins or ends what is shown, and a gap of one or two lines is not worth a fold.
     """
     counted = [row.counted for row in rows]
     shown = counted if any(counted) else [row.changed for row in rows]
-    return [any(shown[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
+    near = [any(shown[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
+    for run in _runs(near):
+        for edge in (run, reversed(run)) if near[run[0]] else ():
+            for i in takewhile(lambda i: not rows[i].changed and not rows[i].text.strip(), edge):
+                near[i] = False
+    for run in _runs(near)[1:-1]:
+        if len(run) <= 2:
+            near[run[0] : run[-1] + 1] = [True] * len(run)
+    return near
+
+
+def _runs(near: list[bool]) -> list[list[int]]:
+    """The indices of a list, cut where its value changes."""
+    return [list(run) for _, run in groupby(range(len(near)), near.__getitem__)]
