@@ -126,7 +126,7 @@ class GPT(nn.Module):
         self.lm_head.weight = self.transformer.wte.weight
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                # 2 × n_layer of these add to the residual stream: their variances sum to 0.02².
+                # 2 × n_layer of these add to each token's vector: their variances sum to 0.02².
                 last = name.endswith("c_proj")
                 std = 0.02 / math.sqrt(2 * config.n_layer) if last else 0.02
                 nn.init.normal_(module.weight, std=std)
@@ -158,8 +158,8 @@ class GPT(nn.Module):
         logits = self.lm_head(self.transformer.ln_f(x))
         if targets is None:
             return logits
-        # Compute the loss here, so that torch.compile sees it: otherwise a small model of
-        # 50,257 tokens takes twice as long (tools/bench/results/compiled_loss.txt).
+        # Compute the loss here, so that torch.compile sees it: otherwise a small model with
+        # GPT-2's vocabulary takes twice as long (tools/bench/results/compiled_loss.txt).
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     @torch.no_grad()

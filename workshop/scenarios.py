@@ -26,7 +26,7 @@ def _multigpu_torchrun(file):
 
 
 def _multinode(file):
-    """First two processes on node1. Then one per node: node0, with an empty disk, has rank 0.
+    """First two processes on node2. Then one per node: node1, with an empty disk, has rank 0.
 
     Each process gets its ranks in the environment, as from a scheduler.
     """
@@ -38,10 +38,10 @@ def _multinode(file):
         }  # fmt: skip
         return Start([sys.executable, file, str(total), "2"], env, node)
 
-    asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node1"]}
-    again = asked | {"total_epochs": 5, "nodes": ["node0", "node1"]}
+    asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node2"]}
+    again = asked | {"total_epochs": 5, "nodes": ["node1", "node2"]}
     return [
-        Act([start(3, "node1", rank, rank) for rank in range(2)], asked),
+        Act([start(3, "node2", rank, rank) for rank in range(2)], asked),
         Act([start(5, node, rank, 0) for rank, node in enumerate(again["nodes"])], again),
     ]
 

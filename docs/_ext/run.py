@@ -14,7 +14,7 @@ page shows each with its output and time. `{multigpu}` is the documented command
     :show:     how many lines of output to show from its beginning and its end; by default all
     :lines:    the first and the last of the shell lines to show, counted from 1; by default all.
                Blocks of the same lines share one run, and each can show a part of it
-    :mark:     a regular expression: output lines that match it are highlighted
+    :mark:     a regular expression: output lines that match it are highlighted, and always shown
     :alone:    run it when nothing else runs, because it measures time
     :timeout:  seconds for each line, 300 by default: a bound on hangs, not a measure of speed
 
@@ -31,6 +31,7 @@ import contextlib
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -120,10 +121,16 @@ class Run(SphinxDirective):
     def shown(self, one):
         output = one.output.rstrip("\n").split("\n") if one.output.strip() else []
         head, tail = self.options.get("show", [len(output), 0])
-        if len(output) > head + tail + 1:
-            left = len(output) - head - tail
-            output[head : len(output) - tail] = [f"⋮ {left} more lines"]
-        return "\n".join([f"$ {folded(one.line)}", *output])
+        mark = self.options.get("mark", "(?!)")
+
+        def is_left(at):
+            return head <= at < len(output) - tail and not re.search(mark, output[at])
+
+        lines = [f"$ {folded(one.line)}"]
+        for left, run in groupby(range(len(output)), is_left):
+            run = [output[at] for at in run]
+            lines += [f"⋮ {len(run)} more lines"] if left and len(run) > 1 else run
+        return "\n".join(lines)
 
 
 class NotRun(SphinxDirective):

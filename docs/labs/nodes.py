@@ -1,13 +1,13 @@
 """Play two nodes on one machine: two torchrun agents, each in its own folder.
 
     python docs/labs/nodes.py multinode.py 20 10
-    python docs/labs/nodes.py --lose node1 multinode.py 40 10
+    python docs/labs/nodes.py --lose node2 multinode.py 40 10
 
 --nproc_per_node is passed to torchrun; the default is 2.
 --patience 10 stops everything with status 124 after 10 seconds without output.
---lose node1 kills the agent and the workers of node1 after epoch 15 and deletes
+--lose node2 kills the agent and the workers of node2 after epoch 15 and deletes
 its folder. Then an empty node runs the same command in its place.
---lose node0 kills the node that --rdzv-endpoint names, and waits for node1.
+--lose node1 kills the node that --rdzv-endpoint names, and waits for node2.
 
 Every output line begins with the seconds since the start and the node. Linux
 only, because the script finds the processes of a node in /proc.
@@ -37,7 +37,7 @@ def free_port():
 
 
 parser = argparse.ArgumentParser(usage=__doc__)
-parser.add_argument("--lose", choices=["node0", "node1"])
+parser.add_argument("--lose", choices=["node1", "node2"])
 parser.add_argument("--patience", type=float, help="seconds without a line")
 parser.add_argument("--nproc_per_node", type=int, default=2)
 parser.add_argument("script")
@@ -118,9 +118,9 @@ def wait_for_port(node):
 
 nodes = {}
 try:
-    nodes["node0"] = Node("node0")
-    wait_for_port(nodes["node0"])  # node0 hosts the --rdzv-endpoint
     nodes["node1"] = Node("node1")
+    wait_for_port(nodes["node1"])  # node1 hosts the --rdzv-endpoint
+    nodes["node2"] = Node("node2")
     if options.lose:
         if not reached.wait(100):
             sys.exit("epoch 15 was not reached in 100 s")
@@ -128,9 +128,9 @@ try:
         lost.kill()
         shutil.rmtree(lost.name)
         say(lost.name, "--- lost, with its disk")
-        if lost.name == "node1":
-            say("node1", "--- an empty one takes its place")
-            nodes["node1"] = Node("node1")
+        if lost.name == "node2":
+            say("node2", "--- an empty one takes its place")
+            nodes["node2"] = Node("node2")
     while any(node.agent.poll() is None for node in nodes.values()):
         time.sleep(0.1)
         waited = time.monotonic() - last_line if last_line else 0

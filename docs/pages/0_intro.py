@@ -14,14 +14,14 @@ Introduction
 # own.
 #
 # **You need** Python 3.11 or newer, and to have written a PyTorch training loop: model, loss,
-# ``backward()``, optimizer. You need no GPU. With GPUs, the scripts use them. Without, they use the
-# CPU, and all scripts but the first start two processes. You change nothing.
+# ``backward()``, optimizer. You need no GPU: without one, the scripts run as two processes on the
+# CPU, all but the first. The code is the same with GPUs.
 #
 # The first script
 # ----------------
 #
 # Every later script grows out of ``single_gpu.py``. It trains a linear model on 2,048 samples for
-# 50 epochs, and saves a :term:`checkpoint` every 10 epochs:
+# 50 epochs, and saves a :term:`checkpoint`, a file from which training can resume, every 10 epochs:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -29,10 +29,10 @@ Introduction
 #
 #    {single_gpu}
 #
-# The loss falls as far as it can. Each target is a linear function of its sample plus noise, drawn
-# uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is about what remains
-# when a model has learned everything else. (In these 2,048 samples it is a little less, and the
-# model fits a little of the noise.)
+# The loss falls to about the variance of the noise. Each target is a linear function of its sample
+# plus noise, drawn uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is
+# about what remains when a model has learned everything else. (In these 2,048 samples it is a
+# little less, and the model fits a little of the noise.)
 
 # %%
 import lab
@@ -60,8 +60,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # .. lessons-table::
 #
-# A *node* is one machine among several. Before the first edit, :doc:`1_theory` builds the idea
-# behind all of them by hand. New terms are explained where they first appear and collected in the
+# A *node* is one machine among several. Read :doc:`1_theory` first: it writes a small DDP by hand,
+# the idea behind all these edits. New terms are explained where they first appear and collected in
+# the
 # :doc:`glossary`. If you came with an error message, look it up in :doc:`symptoms`.
 #
 # How to read a page
@@ -74,16 +75,18 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # screen you can put the two scripts side by side.
 #
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
-# above it when the page was built. An exit status is that of the command in a pipe that failed.
+# above it when the page was built. In a pipe, the exit status shown is that of the command that
+# failed.
 #
-# The pages run a stage with ``tools.series run``, which starts it with the launcher of its page:
-# Python, or torchrun. ``tools.series show`` prints it.
+# ``tools.series run STAGE`` runs a stage like the script of its page. ``tools.series show STAGE``
+# prints its code.
 #
-# To run the commands yourself, type ``make run`` once, in the folder of the repository. It installs
-# what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and type the
-# commands as they are, in the same folder. Each block was run in a fresh copy of the scripts. Some
-# scripts resume from the checkpoints they find, so delete the files ``*.pt`` before a block that
-# starts afresh. Every page is also a notebook: the link is at its end.
+# To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
+# installs what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and
+# type the commands as they are, in the same folder. Each block was run in a fresh copy of the
+# scripts, unless the text says that it continues another. Some scripts resume from the checkpoints
+# they find, so delete the files ``*.pt`` before a block that starts afresh. Every page is also a
+# notebook: the link is at its end.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -110,8 +113,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # ``utils.py``
 #    holds what no page teaches: the dataset, the command line, the choice of the device, and
-#    writing files safely. It needs ``guard.py``, which turns mistakes into one-line messages. You
-#    need not read either.
+#    writing files safely. It needs ``guard.py``, which turns mistakes into one-line messages and
+#    ends a process after an error. You need not read either; a page that uses their functions shows
+#    what they do.
 #
 # All scripts but the last take the same arguments: the number of epochs, the epochs between two
 # saves, and the options ``--batch_size`` and ``--checkpoint_path``.

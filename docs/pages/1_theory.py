@@ -58,7 +58,8 @@ What is DDP
 # - **Between ranks: 0.** The processes started with different weights, as the first line shows.
 #   After the broadcast the weights are equal, and they stay equal. No process ever compares or
 #   corrects weights. Equal gradients are enough.
-# - **From DDP: 0.** With two processes, ``OurDDP`` computes what DDP computes, to the last bit.
+# - **From DDP: 0.** ``OurDDP`` computes what DDP computes, to the last bit. (With more processes
+#   the sums could be rounded in another order.)
 # - **From one process: 1e-08.** This is rounding. The sum of 32 numbers depends on the order in
 #   which they are added.
 #
@@ -95,8 +96,9 @@ What is DDP
 #
 #    All ranks must start their all-reduces in the same order, because the backend matches the first
 #    one of each rank, then the second, and so on. All ranks run the same model, so the order is the
-#    same. If a step skips layers of the model, DDP waits for their gradients.
-#    ``find_unused_parameters=True`` makes it look for them.
+#    same. If a step skips a layer, its gradient never comes, and DDP raises an error at the next
+#    step. With ``find_unused_parameters=True`` DDP finds such parameters and does not expect their
+#    gradients.
 #
 # .. run::
 #    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
@@ -107,7 +109,7 @@ What is DDP
 #
 # The layers are numbered 0 to 5, and the gradients arrive from 5 to 0. ``backward()`` never changes
 # a gradient after it has arrived, so sending can overlap with the rest of ``backward()``. Six
-# layers have six weights and six biases, so there are twelve gradients, and each needs its own
+# layers have six weights and six biases, so there are twelve gradients, and each gets its own
 # all-reduce.
 
 # %% [markdown]
@@ -121,14 +123,16 @@ What is DDP
 #    :edit: fill-buckets
 #    :confirmed: 57122d3fcb59
 #
-#    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
-#    buckets in the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets
-#    gradients to ``None``, so one that is not ``None`` has arrived. When the last gradient of a
-#    bucket has arrived, all of them are copied into it, and one all-reduce sends it. Afterwards
-#    each gradient is a view of its part of the bucket, so nothing is copied back.
+#    A :term:`bucket` is one piece of memory for several gradients. In this code ``bucket`` lists
+#    the parameters, and ``torch.cat`` makes the memory. The parameters are assigned to buckets in
+#    the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets gradients to
+#    ``None``, so one that is not ``None`` has arrived. When the last gradient of a bucket has
+#    arrived, all of them are copied into it, and one all-reduce sends it. Afterwards each gradient
+#    is a view of its part of the bucket, so nothing is copied back.
 #
-#    DDP does the same. By default its first bucket holds 1 MiB, so that sending starts early, and
-#    the others 25 MiB. ``bucket_cap_mb`` sets the size of all of them.
+#    DDP does the same if it gets ``gradient_as_bucket_view=True``. By default it copies the
+#    averages back. Its first bucket holds 1 MiB, so that sending starts early, and the others 25
+#    MiB. ``bucket_cap_mb`` sets the size of all of them.
 #
 # .. run::
 #    :expect: Each step: 3 all-reduces, 25,344 bytes
@@ -155,8 +159,8 @@ What is DDP
 #    cat events.jsonl
 #
 # The column "all-reduces" has their time in all and their number. "After backward" is the time from
-# the last gradient to the last average. Each number is a median by itself, so a row does not add up
-# exactly.
+# the last gradient to the last average. Each number is the median of several steps, so forward,
+# backward and after backward add up to the step only roughly.
 
 # %%
 import json
@@ -194,23 +198,24 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # kernels occupy a few of the GPU's multiprocessors and leave the rest to ``backward()``, so
 # ``backward()`` hides most of the time that sending takes. Here two processes share a CPU, and gloo
 # adds numbers on the same cores that compute gradients. So ``backward()`` becomes slower while it
-# sends, and a step may take as long as before. On CPUs, the figure shows *when* the all-reduces
-# run, not how much time that saves.
+# sends, and a step gains less. Nor do buckets gain anything here: each of these gradients is large,
+# so latency is a small part of its time. The figure shows *when* the all-reduces run, not how much
+# time a GPU would save.
 
 # %% [markdown]
 # A ring
 # ------
 #
 # How can four processes sum their tensors? If each sends its whole tensor to each of the others, it
-# sends three times the size of the tensor. With more processes it sends even more. A *ring* sends
-# less. Each process cuts its tensor into as many chunks as there are processes, sends only to its
-# right neighbour and receives only from its left one.
+# sends three times the size of the tensor. With more processes it sends even more. A *ring*, which
+# gloo and NCCL use, sends less. Each process cuts its tensor into as many chunks as there are
+# processes, sends only to its right neighbour and receives only from its left one.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
 #
-# Take rank 0. In step 0 it sends chunk 0 to rank 1, and receives chunk 3 from rank 3, which it adds
-# to its own chunk 3. In step 1 it sends that sum on to rank 1.
+# Take rank 0. In round 0 it sends chunk 0 to rank 1, and receives chunk 3 from rank 3, which it
+# adds to its own chunk 3. In round 1 it sends that sum on to rank 1.
 #
 # ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
 # until that is done. To see whose numbers are in a sum, rank 0 fills its tensor with 1, rank 1 with
@@ -222,9 +227,10 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 #    python docs/theory/ring_all_reduce.py
 #
-# In the first three steps, each process *adds* the chunk it receives to its own. This half is
-# called *reduce-scatter*. After it, each rank holds one complete chunk: 15 = 1 + 2 + 4 + 8. In the
-# last three steps, the processes *copy* the complete chunks around the ring. This half is the
+# Between two bars of the output is a rank, and each number is one of its chunks. In the first three
+# rounds, each process *adds* the chunk it receives to its own. This half is called
+# *reduce-scatter*. After it, each rank holds one complete chunk: 15 = 1 + 2 + 4 + 8. In the last
+# three rounds, the processes *copy* the complete chunks around the ring. This half is the
 # *all-gather*.
 
 # %%
@@ -287,23 +293,23 @@ axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
 # %% [markdown]
-# So in each step a process sends one to two times the size of the gradients, whatever the batch
-# size. A larger batch is more computation for the same bytes. If DDP is not faster than one device,
-# try that first. It also changes the training: :doc:`batch_and_learning_rate` says how.
+# So in each training step a process sends one to two times the size of the gradients, whatever the
+# batch size. A larger batch is more computation for the same bytes. If DDP is not faster than one
+# device, try that first. It also changes the training: :doc:`batch_and_learning_rate` says how.
 #
-# The bytes are not all. The ring has 2 (*N* − 1) steps, one after the other, and each costs the
+# The bytes are not all. The ring has 2 (*N* − 1) rounds, one after the other, and each costs the
 # latency of a message. With thousands of processes latency dominates. For this reason NCCL also
-# uses trees, in which the number of steps grows with the logarithm of *N*.
+# uses trees, in which the number of rounds grows with the logarithm of *N*.
 #
 # What DDP does not do
 # --------------------
 #
 # - **Average the loss.** DDP averages gradients only. The loss that a rank prints is that of its
 #   own share.
-#   :doc:`2_multigpu` reduces the loss over all ranks.
+#   :doc:`2_multigpu` sums the loss over all ranks.
 # - **Average buffers.** A batch normalisation keeps its running mean in a buffer. In training,
-#   every ``forward()`` of DDP broadcasts those of rank 0 instead. In an evaluation the first one
-#   still does, so all ranks must call it.
+#   every ``forward()`` of DDP broadcasts those of rank 0 instead. Under ``no_grad`` only the first
+#   ``forward()`` does, and all ranks must make that one.
 # - **Join the statistics of a batch.** A batch normalisation uses the mean of one rank's share. On
 #   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by one that uses all
 #   shares.

@@ -26,9 +26,9 @@ Multi-GPU training
 #
 # Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch,
 # on two processes. ``tools.series run`` starts a stage, and its option ``--probe`` makes every
-# process report at its end, in one line, what it did: who started it, which samples it had, whether
-# gradients and loss were shared, how many messages DDP sent per step for the gradients, and the sum
-# of its weights.
+# process report at its end, in one line, what it did: who started it, which samples it had, in how
+# many all-reduces per step DDP averaged the gradients, whether the loss was summed over the ranks,
+# and the sum of its weights.
 
 # %% [markdown]
 # One process per device
@@ -43,7 +43,7 @@ Multi-GPU training
 #
 #    ``mp.spawn`` starts ``nprocs`` processes. Each of them calls ``worker``, and the first argument
 #    it receives is its number: the :term:`rank`, from 0. ``utils.num_processes`` returns the number
-#    of GPUs, or 2 without a GPU; the variable ``NPROC`` overrides it.
+#    of GPUs, or 2 without a GPU; the environment variable ``NPROC`` overrides it.
 #
 #    The parent does not train. It waits. If one process fails, ``mp.spawn`` terminates the others
 #    and raises the error of the one that failed.
@@ -58,7 +58,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@1 1 1
 #
-# Two processes train. But each has ``no rank`` and ``no group``: they do not know each other.
+# Two processes train. Each got a number from ``mp.spawn``, but PyTorch does not know it yet: the
+# probe says ``no rank`` and ``no group``. The processes do not know each other.
 
 # %% [markdown]
 # Constructing the process group
@@ -71,7 +72,8 @@ Multi-GPU training
 #    :confirmed: 7c020e0550cb
 #
 #    ``init_process_group`` connects the processes, which now form a :term:`process group`. It reads
-#    four variables. ``RANK`` says which process this is, and ``WORLD_SIZE`` how many there are: the
+#    four environment variables. ``RANK`` says which process this is, and ``WORLD_SIZE`` how many
+#    there are: the
 #    :term:`world size`. ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a
 #    :term:`store`, a small server through which the processes exchange their addresses. The call
 #    returns when all processes have joined.
@@ -80,10 +82,18 @@ Multi-GPU training
 #    differs between the processes. ``utils.free_port`` returns a port that no other program uses.
 #
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
-#    the number of the process on its machine, and therefore the number of its GPU. Call it before
-#    anything else uses a GPU; otherwise every process uses GPU 0. ``device_id`` tells the group
-#    which device that is. From it the group chooses its :term:`backend`: NCCL for GPUs, gloo for
-#    CPUs.
+#    the number of the process on its machine, and therefore the number of its GPU. Call
+#    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
+#    ``device_id`` tells the group which device that is. From it the group chooses its
+#    :term:`backend`: NCCL for GPUs, gloo for CPUs.
+#
+# .. fold:: The code of utils.set_device and utils.free_port
+#
+#    .. literalinclude:: ../../utils.py
+#       :pyobject: set_device
+#
+#    .. literalinclude:: ../../utils.py
+#       :pyobject: free_port
 #
 # .. run::
 #    :expect: rank 1 of 2
@@ -110,8 +120,8 @@ Multi-GPU training
 #    number of processes, it repeats a few, so that all ranks take equally many steps.
 #
 #    The order depends on a seed and on the epoch, and ``set_epoch`` passes the epoch. Without it,
-#    every epoch has the order of the first. ``single_gpu.py`` seeds its sampler with the epoch too,
-#    so with ``NPROC=1`` this script sees the samples in exactly the same order.
+#    every epoch has the order of the first. ``single_gpu.py`` seeds its sampler with the epoch too.
+#    :doc:`batch_and_learning_rate` compares the weights of both scripts.
 #
 #    ``--batch_size`` counts the samples of *one* process. Two processes with 32 samples each take
 #    64 per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
@@ -180,15 +190,15 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@4 1 1
 #
-# Now ``weights`` is the same number on both ranks, to the last digit. The losses still differ,
-# because each rank prints the loss of one half.
+# One all-reduce per step averages the gradients, and ``weights`` is the same number on both ranks,
+# to the last digit. The losses still differ, because each rank prints the loss of one half.
 
 # %% [markdown]
 # Reporting the global loss
 # -------------------------
 #
 # Two loss lines per epoch, and neither is about all samples. If ranks decide by their own loss, for
-# example when to stop, one will stop and the others will wait for it forever.
+# example when to stop, one will stop, and the others will wait for it until a timeout.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
@@ -206,7 +216,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :expect: over 2048 samples
 #    :mark: over 2048
 #
-#    python -m tools.series run multigpu@5 1 1
+#    python -m tools.series run --probe multigpu@5 1 1
 #
 # One line, over all 2,048 samples. But the checkpoint is saved twice.
 
@@ -246,7 +256,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :confirmed: defa7dc57f65
 #
 #    ``destroy_process_group`` ends the threads and closes the connections. After an exception it
-#    does not run. It need not, because ``guard.py`` then ends the process at once.
+#    does not run. Then the process ends anyway, and ``guard.py`` sees to it that this cannot hang.
 #
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
@@ -272,8 +282,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model. It has 21 parameters, and a step takes a fraction of a millisecond, which is
-# less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
+# Not with this model: compare the samples per second on top of this page with those of
+# :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a millisecond, which
+# is less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
 # longer than the all-reduce. :doc:`5c_fast` measures a case in which two processes win beside one
 # in which they lose.
 
@@ -294,8 +305,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Remember what this looks like: for minutes, a missing process raises no error. It makes the others
 # wait, until they time out.
 #
-# **One process fails.** Let rank 1 fail in its second epoch. ``mp.spawn`` terminates rank 0 within
-# seconds, and raises the error of rank 1:
+# **One process fails.** Let rank 1 fail in its second epoch. ``mp.spawn`` terminates rank 0 and
+# raises the error of rank 1:
 #
 # .. run::
 #    :expect: AssertionError: disaster

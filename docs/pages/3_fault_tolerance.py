@@ -51,8 +51,9 @@ Fault tolerance
 #    :confirmed: 8a0555eb9318
 #
 #    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`. It stays and
-#    watches them: it is their :term:`agent`. When a worker fails, the agent terminates the others
-#    and starts all of them again.
+#    watches them: it is their :term:`agent`. (``worker`` in the script is named after them. The
+#    workers of a ``DataLoader`` are something else.) When a worker fails, the agent terminates the
+#    others and starts all of them again.
 #
 #    Each worker runs the script from its first line, so ``mp.spawn`` goes. The agent also sets the
 #    variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
@@ -124,7 +125,7 @@ Fault tolerance
 #    python -m tools.series show multigpu_torchrun@1 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Under ``Root Cause`` the report says that rank 1 failed first, but not why.
+# Under ``Root Cause`` the report says that rank 1 failed first, but not why. (Each process prints its own traceback too, but among those of a hundred processes it is hard to find.)
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: name-the-cause
@@ -143,7 +144,8 @@ Fault tolerance
 #
 # Now the report names the error. Rank 0 is listed under ``Failures``. It lost its connection to
 # rank 1, or ``torchrun`` terminated it: either is only an echo. In a run of a hundred processes,
-# read ``Root Cause`` first.
+# read ``Root Cause`` first. (In a script without ``guard.py``, torchrun may name an echo: see
+# below.)
 #
 # .. fold:: How torchrun finds the first failure
 #
@@ -166,9 +168,8 @@ Fault tolerance
 #
 #    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
 #    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it
-#    loads the file, by default ``multigpu_torchrun.pt``, the name of the script, into host memory,
-#    with ``map_location="cpu"``; without that, every process would load rank 0's tensors onto GPU
-#    0.
+#    loads the file into host memory, with ``map_location="cpu"``. Without that, every process would
+#    load rank 0's tensors onto GPU 0. The file is named after the script.
 #
 #    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
 #    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``
@@ -178,13 +179,21 @@ Fault tolerance
 #    ``utils.report_resume`` prints after which epoch training resumes. ``resume=True`` allows a
 #    ``--checkpoint_path`` that exists already.
 #
+# .. fold:: How utils.py writes and reads a checkpoint
+#
+#    .. literalinclude:: ../../utils.py
+#       :pyobject: write
+#
+#    .. literalinclude:: ../../utils.py
+#       :pyobject: read
+#
 # Kill this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the checkpoint of the
 # run at the top of this page, and afterwards ``same.py`` compares the two:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
-#    :show: 20 2
-#    :mark: Resuming|bit for bit
+#    :show: 8 2
+#    :mark: --- kill|Resuming|bit for bit
 #    :lines: 2 4
 #
 #    {multigpu_torchrun}
@@ -193,11 +202,12 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# The restarted workers resume after epoch 10, from the last checkpoint. In the end all weights and
-# momenta are those of the undisturbed run, bit for bit. (On GPUs some kernels add in varying order,
-# and dropout needs the state of the random generator, which :doc:`5b_robust` saves.) This proves
-# more than "it resumes". A run that lost its momentum, or saw an epoch twice or in another order,
-# would end with other weights.
+# The restarted workers resume from the last checkpoint, after epoch 10 and after epoch 20. In the
+# end all weights and momenta are those of the undisturbed run, bit for bit. This proves more than
+# "it resumes": a run that lost its momentum, applied an epoch twice to the same weights, or saw the
+# samples in another order would end with other weights.
+#
+# Two limits: on GPUs some kernels add in varying order. And a model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
 
 # %%
 import re
@@ -237,10 +247,23 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # What could go wrong
 # -------------------
 #
+# **It trains nothing and ends with success.** The checkpoint has as many epochs already as the
+# command asks for. This is one more start of the run with the two kills:
+#
+# .. run::
+#    :expect: has run 50 epochs already, and you asked for 50
+#    :lines: 5 5
+#
+#    {multigpu_torchrun}
+#    mv multigpu_torchrun.pt undisturbed.pt
+#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
+#    torchrun --standalone multigpu_torchrun.py 50 10
+#
 # **The momentum is lost.** A script that does not load the optimizer's state resumes without an
 # error. Here two scripts resume from the same checkpoint, of 20 epochs, and the second does not
-# load the momentum. With one process and a batch size of 256 an epoch has 8 steps, so every step
-# counts:
+# load the momentum. Momentum builds up again within tens of steps. So that you see it, an epoch has
+# only 8 steps here, with one process and a batch size of 256:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
@@ -260,19 +283,6 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # so.
 # :doc:`symptoms` shows what it prints then, under *Signal 9*.
 #
-# **It trains nothing and ends with success.** The checkpoint has as many epochs already as the
-# command asks for. This is one more start after the run with the two kills:
-#
-# .. run::
-#    :expect: has run 50 epochs already, and you asked for 50
-#    :lines: 5 5
-#
-#    {multigpu_torchrun}
-#    mv multigpu_torchrun.pt undisturbed.pt
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
-#    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
-#    torchrun --standalone multigpu_torchrun.py 50 10
-#
 # **It is started without torchrun.** Then no variable is set, and the script prints how to start
 # it:
 #
@@ -284,8 +294,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
 # leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it,
-# so the checkpoint is always the old one or the new one. The script refuses half a file from
-# elsewhere:
+# so the checkpoint is always the old one or the new one. If a file is damaged all the same, the
+# script refuses it:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all
@@ -294,7 +304,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    echo "half of a file" > half.pt
 #    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
 #
-# This protects a run against the death of its processes. A machine that is lost takes the
-# checkpoint with it. The next page, :doc:`4_multinode`, trains on several machines and loses one.
+# Restarts and checkpoints protect a run against the death of its processes. But a machine that is
+# lost takes the checkpoint with it. The next page, :doc:`4_multinode`, trains on several machines
+# and loses one.
 #
 # :doc:`symptoms` lists these errors and more by their text.

@@ -8,12 +8,12 @@ Multi-node training
 # **You will be able to** run one training on several machines that share nothing but a network, and
 # to lose one of them with its disk.
 #
-# **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every machine,
-# which is called a :term:`node` from now on.
+# **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every
+# :term:`node`, that is, on every machine.
 #
-# For more GPUs than one machine has, you need several machines, and each has its own disk. You
-# start the same command on every node. ``node1`` is the name of one of them, the node at which they
-# meet:
+# For more GPUs than one machine has, you need several. This page assumes that each has its own
+# disk. You start the same command on every node. ``node1`` is the name of one of them, the node at
+# which they meet:
 #
 # .. not-run:: node1 is a machine of yours; below, this page plays two nodes on one machine
 #
@@ -21,9 +21,9 @@ Multi-node training
 #
 # ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
 # says where their :term:`agents <agent>` meet. The agent on ``node1`` opens a :term:`store` at port
-# 29500, and the other agents connect to it. There they agree on all ranks, anew at each restart, so
-# another node may then have rank 0 and print the loss. This is the
-# :term:`rendezvous`. With ``--rdzv-conf`` they notice sooner that one of them is gone.
+# 29500, and the other agents connect to it. This meeting is the :term:`rendezvous`: the agents
+# agree on the ranks of all workers. They do so again at each restart, and then another node may
+# have rank 0 and print the loss. With ``--rdzv-conf`` they notice sooner that one of them is gone.
 #
 # Under Slurm, Open MPI or Kubernetes the script is the same, and the launcher differs:
 # :doc:`launchers`.
@@ -41,20 +41,21 @@ Multi-node training
 # ------------------------
 #
 # ``nodes.py`` plays two nodes on one machine. It starts two agents, each in its own folder,
-# ``node0`` and ``node1``. They share nothing but a port. ``hello.py`` prints the numbers that each
+# ``node1`` and ``node2``. They share nothing but a port. ``hello.py`` prints the numbers that each
 # process gets from its agent:
 #
 # .. run::
-#    :expect: node1 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
+#    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
 #    :mark: rank [23]:
 #
 #    python docs/labs/nodes.py launch/hello.py | sort -k 5
 #
-# ``nodes.py`` first prints the command that it starts on each node, after a ``+``. Then it marks
-# every line with the seconds since the start and with its node.
+# ``nodes.py`` first prints the command that it starts on each node, after a ``+``. The endpoint is
+# ``localhost``, since both nodes are this machine, and the agent of ``node1`` opens the store. Then
+# ``nodes.py`` marks every line with the seconds since the start and with its node.
 #
 # There are four processes, :term:`rank` 0 to 3. The :term:`local rank` counts from 0 on every node.
-# On ``node1`` the two numbers differ. A process takes the GPU of its local rank, so ``ddp_setup``
+# On ``node2`` the two numbers differ. A process takes the GPU of its local rank, so ``ddp_setup``
 # is right for several nodes already.
 
 # %% [markdown]
@@ -64,14 +65,14 @@ Multi-node training
 # Here is the script of the last page, unchanged, on two nodes:
 #
 # .. run::
-#    :expect: Epoch +4 \| checkpoint saved[\s\S]*node1:\n*\Z
-#    :mark: ^node1:
+#    :expect: Epoch +4 \| checkpoint saved[\s\S]*node2:\n*\Z
+#    :mark: ^node2:
 #
 #    python docs/labs/nodes.py multigpu_torchrun.py 4 2
-#    ls node0 node1
+#    ls node1 node2
 #
 # It trains: the loss is over all 2,048 samples, a quarter of them from each process. But rank 0
-# saved the only checkpoint, on the disk of ``node0``. The folder ``node1`` is empty. If ``node0``
+# saved the only checkpoint, on the disk of ``node1``. The folder ``node2`` is empty. If ``node1``
 # is lost, so is the training.
 #
 # .. lesson-diff:: multinode
@@ -86,11 +87,11 @@ Multi-node training
 #    harm, because each of them writes a temporary file and renames it.
 #
 # .. run::
-#    :expect: node1 \| Epoch +4 \| checkpoint saved
-#    :mark: ^node1
+#    :expect: node2 \| Epoch +4 \| checkpoint saved
+#    :mark: ^node2
 #
 #    python -m tools.series run multinode@1 4 2
-#    ls node0 node1
+#    ls node1 node2
 #
 # Each node has a checkpoint. Still, only rank 0 prints the loss.
 
@@ -99,24 +100,24 @@ Multi-node training
 # -----------------------------------
 #
 # Now the nodes can hold different checkpoints: one node was killed before it saved, another has a
-# new, empty disk. Let ``node1`` have a checkpoint of 10 epochs, made by ``single_gpu.py``, and
-# ``node0`` none. Train both up to epoch 15. (From here on, each node runs one process, to save
+# new, empty disk. Let ``node2`` have a checkpoint of 10 epochs, made by ``single_gpu.py``, and
+# ``node1`` none. Train both up to epoch 15. (From here on, each node runs one process, to save
 # time.)
 #
 # .. run::
-#    :expect: node0 \| Epoch +1 \|[\s\S]*nothing for 5 s
+#    :expect: node1 \| Epoch +1 \|[\s\S]*nothing for 5 s
 #    :status: 124
 #    :mark: Epoch +1 \||nothing for
 #
-#    mkdir node1
-#    python single_gpu.py 10 10 --checkpoint_path node1/stage1.pt | tail -n 1
+#    mkdir node2
+#    python single_gpu.py 10 10 --checkpoint_path node2/stage1.pt | tail -n 1
 #    python -m tools.series show multinode@1 > stage1.py
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 stage1.py 15 5
 #
-# ``node0`` starts at epoch 1 with a new model. ``node1`` resumes at epoch 11 with a trained one,
+# ``node1`` starts at epoch 1 with a new model. ``node2`` resumes at epoch 11 with a trained one,
 # and prints nothing of it, because it has rank 1. DDP averages the gradients of these two models
-# all the same, and the printed loss is the mean of both. After five epochs ``node1`` is done and
-# waits at the barrier, while ``node0`` waits for gradients. That is a hang, and ``--patience 5``
+# all the same, and the printed loss is the mean of both. After five epochs ``node2`` is done and
+# waits at the barrier, while ``node1`` waits for gradients. That is a hang, and ``--patience 5``
 # ends it.
 #
 # .. lesson-diff:: multinode
@@ -133,45 +134,45 @@ Multi-node training
 #    weights only, neither the momentum nor the epoch.
 #
 # .. run::
-#    :expect: node0 \| Resuming after epoch 10
+#    :expect: node1 \| Resuming after epoch 10
 #    :mark: Resuming
 #
-#    mkdir node1
-#    python single_gpu.py 10 10 --checkpoint_path node1/multinode.pt | tail -n 1
+#    mkdir node2
+#    python single_gpu.py 10 10 --checkpoint_path node2/multinode.pt | tail -n 1
 #    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 15 5
 #
-# ``node0`` has no checkpoint, and resumes after epoch 10 all the same. It received the one of
-# ``node1`` over the network.
+# ``node1`` has no checkpoint, and resumes after epoch 10 all the same. It received the one of
+# ``node2`` over the network.
 
 # %% [markdown]
 # Losing a node
 # -------------
 #
-# Now the hard case. (Here the endpoint is ``localhost``, and the agent on ``node0`` opens the
-# store.) In the middle of the training ``node1`` is lost: its agent, its worker and its disk. An
-# empty machine takes its place and starts the same command. Nobody touches ``node0``:
+# Now the hard case. In the middle of the training ``node2`` is lost: its agent, its worker and its
+# disk. An empty machine takes its place and starts the same command. Nobody touches ``node1``:
 #
 # .. run::
 #    :expect: Resuming after epoch 10
 #    :show: 27 4
 #    :mark: ---|Resuming
 #
-#    python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 30 10
-#    ls node0 node1
+#    python docs/labs/nodes.py --nproc_per_node=1 --lose node2 multinode.py 30 10
+#    ls node1 node2
 #
-# The worker on ``node0`` loses its connection and fails. Its agent waits at the rendezvous for a
-# second node, for up to ten minutes. Here one comes at once. Then both agents start their workers.
-# The one on ``node1`` has no checkpoint and receives that of ``node0``, over the network. The
-# figure shows the epochs over time:
+# The worker on ``node1`` loses its connection and fails. Its agent waits at the rendezvous for a
+# second node. If none comes in ten minutes, the agent gives up. Here one comes at once, but the
+# others wait some seconds until the lost agent counts as gone. Then both agents start their
+# workers, and one of ``--max-restarts=3`` is used up. The one on ``node2`` has no checkpoint and
+# receives that of ``node1``, over the network. The figure shows the epochs over time:
 
 # %%
 import re
 
 import lab
 
-log = lab.run("python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 30 10", "ls node0 node1")
+log = lab.run("python docs/labs/nodes.py --nproc_per_node=1 --lose node2 multinode.py 30 10", "ls node1 node2")
 ran = [(float(t), int(e)) for t, e in re.findall(r"([\d.]+) s  node\d \| Epoch +(\d+) \| loss", log)]
-lost = float(re.search(r"([\d.]+) s  node1 \| --- lost", log)[1])
+lost = float(re.search(r"([\d.]+) s  node2 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)
 
 figure, axes = lab.picture(
@@ -179,12 +180,12 @@ figure, axes = lab.picture(
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 axes.axvspan(lost, back, color=lab.COLORS[1], alpha=0.15)
-axes.annotate(f"one node gone: {back - lost:.0f} s", ((lost + back) / 2, 20), ha="center")
+axes.annotate(f"no training: {back - lost:.0f} s", ((lost + back) / 2, 20), ha="center")
 axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
-# One loss is fatal, that of the node named by ``--rdzv-endpoint``. Its agent holds the store, and
-# without it the other agents end:
+# Losing one node is fatal: the node of ``--rdzv-endpoint``, here ``node1``. Its agent holds the
+# store, and without it the other agents end:
 #
 # .. run::
 #    :expect: RendezvousConnectionError: The connection to the C10d store has failed
@@ -192,7 +193,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :status: 1
 #    :show: 1 1
 #
-#    python docs/labs/nodes.py --nproc_per_node=1 --lose node0 multinode.py 40 10
+#    python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 40 10
 #
 # Start the command again on all nodes, or have a scheduler do it. The other nodes still have their
 # checkpoints.
@@ -209,10 +210,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # **Nothing happens at all.** Each agent waits for the others, without a word. It waits for two
-# minutes if it cannot reach the endpoint: the name leads nowhere, a firewall closes the port, or
-# the node of the endpoint was not started. It waits for ten minutes if another node is missing.
-# Start the preflight of :doc:`launchers` on every node, and it says which it is. On every node,
-# ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
+# minutes or more if it cannot reach the endpoint: the name leads nowhere, a firewall closes the
+# port, or the node of the endpoint was not started. It waits for ten minutes if another node is
+# missing. Start the preflight of :doc:`launchers` on every node, and it says which it is. On every
+# node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. If you start it on each of
 # two nodes, you get two trainings without an error. Each prints its own losses, over all 2,048
@@ -220,9 +221,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # twice.
 #
 # .. run::
-#    :expect: node1: rank 0: .*WORLD_SIZE=2
+#    :expect: node2: rank 0: .*WORLD_SIZE=2
 #
-#    for node in node0 node1; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
+#    for node in node1 node2; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start,
 # even if another node has a good one: see the end of :doc:`3_fault_tolerance`. A disk that returns

@@ -11,7 +11,8 @@ minGPT training
 # **You need** the script of :doc:`4_multinode`.
 #
 # So far the model was a linear layer with 21 weights. A *GPT* predicts the next token of a text. A
-# *token* is a piece of text that the model knows by a number; here it is one character.
+# *token* is a piece of text that the model knows by a number; here it is one character. The kinds
+# of tokens that a model knows are its *vocabulary*.
 #
 # The model is in ``mingpt/model.py``, and its trainer, ``mingpt/trainer.py``, is ``multinode.py``
 # with ten edits. You start it like any script of the series. By default it learns the source text
@@ -70,19 +71,19 @@ minGPT training
 #    :pyobject: Block
 #
 # A block adds two things to each vector: what attention finds in earlier tokens, and what the MLP
-# computes from the vector alone. Since a block adds and never replaces, gradients reach the first
-# block through the sums undiminished. ``ln_1`` and ``ln_2`` first scale each vector to mean 0 and
-# variance 1.
+# computes from the vector alone. It adds and never replaces, so in ``backward()`` the gradient also
+# passes beside each block, unchanged. Before attention and before the MLP, a LayerNorm (``ln_1``,
+# ``ln_2``) scales each vector to mean 0 and variance 1, then applies a learnt factor and offset.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: CausalSelfAttention
 #
 # Attention is the only place where tokens see each other. ``c_attn`` computes three vectors per
-# token: a query, a key and a value. A token's query is compared with the keys of all tokens. Where
-# they match well, much of that token's value flows in. ``is_causal`` hides all later tokens;
-# otherwise the model could look up its targets. Each *head* does this with its own part of the
-# vectors, and ``c_proj`` mixes the results of the heads. *Dropout* sets random numbers to 0 in
-# training, so that the model does not rely on single ones.
+# token: a query, a key and a value. Each token's query is compared with the key of every token. The
+# better a key matches, the more of its token's value is added. ``is_causal`` hides all later
+# tokens; otherwise the model could look up its targets. Each *head* does this with its own part of
+# the vectors, and ``c_proj`` mixes the results of the heads. *Dropout* sets a random part of the
+# activations to 0 in training, so that the model does not rely on any one of them.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: MLP
@@ -95,17 +96,17 @@ minGPT training
 #    :dedent: 4
 #
 # The constructor puts these together. ``lm_head`` and ``wte`` share one matrix, so similar tokens
-# have similar vectors and similar scores. Weights start small, and those that a block adds by start
-# smaller, because their sum grows with the number of blocks. The default, ``gpt-micro``, has 4
-# blocks, vectors of 128 numbers and 0.8 million weights. The largest, ``gpt2-xl``, has 48 blocks
-# and 1.6 billion weights.
+# have similar vectors and similar scores. Weights start small. The two ``c_proj`` layers of each
+# block start smaller, because every block adds their outputs to the same vector. The default,
+# ``gpt-micro``, has 4 blocks, vectors of 128 numbers and 0.8 million weights. The largest,
+# ``gpt2-xl``, has 48 blocks and 1.6 billion weights.
 
 # %% [markdown]
 # A model, a text, a configuration
 # --------------------------------
 #
 # Nothing in the model mentions a device or a process: DDP takes any module. But ``multinode.py``
-# builds a linear layer itself, invents its data, and computes the loss of just that.
+# builds its own linear layer, invents its data, and computes a mean squared error.
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
@@ -135,8 +136,9 @@ minGPT training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# A GPT learns, in the frame of ``multinode.py``. The loss is the cross-entropy per character. This
-# text has 67 kinds of characters, so guessing costs ln 67 = 4.20.
+# A GPT learns, in the frame of ``multinode.py``. (This stage still counts in epochs, so
+# ``--total_steps 2`` means two epochs here. The next page changes that.) The loss is the
+# cross-entropy per character. This text has 67 kinds of characters, so guessing costs ln 67 = 4.20.
 
 # %% [markdown]
 # A training to the end
@@ -152,8 +154,7 @@ minGPT training
 #    cat docs/recorded/README
 #    cat docs/recorded/sample.txt
 #
-# Training loss is that of one batch and therefore noisy. Validation loss is that of a text which
-# the model does not train on:
+# The training loss is noisy, because each point is the loss of one batch:
 
 # %%
 import json
@@ -165,9 +166,11 @@ curves = {
     kind: [(line["step"], line[f"{kind}_loss"]) for line in lines if f"{kind}_loss" in line]
     for kind in ("train", "val")
 }
+minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
 figure, axes = lab.picture(
-    f"Loss over steps of the recorded training. It ends at {curves['train'][-1][1]:.2f} for a "
-    f"training batch and {curves['val'][-1][1]:.2f} for the validation text."
+    f"Loss over steps of the recorded training, which took {minutes:.0f} minutes. It ends at "
+    f"{curves['train'][-1][1]:.2f} for a training batch and {curves['val'][-1][1]:.2f} for the "
+    "validation text."
 )
 axes.plot(*zip(*curves["train"], strict=True), label="training, one batch")
 axes.plot(*zip(*curves["val"], strict=True), "o", label="validation")
@@ -175,9 +178,12 @@ axes.set(xlabel="step", ylabel="loss per character")
 axes.legend()
 
 # %% [markdown]
+# At the end the validation loss is above the training loss: part of what the model has learnt holds
+# only for the text that it trained on.
+#
 # ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and
-# predicts again. The model of the first command on this page knows little after 60 steps: that
-# there are words, brackets and lines.
+# predicts again. The model of the first command on this page knows little after 60
+# steps: which characters are frequent, and that lines are indented.
 #
 # .. run::
 #    :expect: def
@@ -197,8 +203,9 @@ axes.legend()
 #    cat docs/recorded/sample.txt
 #
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
-# preset sets many of them at once and comes first, as in ``-m mingpt.main gpu``. The presets are
-# ``laptop``, ``gpu``, ``8gpus`` and ``nodes``; these names are suggestions, not requirements.
+# *preset* sets many options at once, such as the model and the batch size, and comes first, as in
+# ``-m mingpt.main gpu``. The presets are ``laptop``, ``gpu``, ``8gpus`` and ``nodes``. You may use
+# any preset on any machine.
 
 # %% [markdown]
 # What could go wrong
@@ -208,7 +215,7 @@ axes.legend()
 # one line per node:
 #
 # .. run::
-#    :expect: the nearest is 12
+#    :expect: cannot read --data
 #    :status: 1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data missing.txt |& grep main.py:

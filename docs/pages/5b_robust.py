@@ -5,8 +5,8 @@ Robust training
 """
 
 # %% [markdown]
-# **You will be able to** save a large model without stopping its training, resume with the same
-# random numbers, and lose no step when a scheduler takes the machine away.
+# **You will be able to** save while training continues, resume with the same random
+# numbers, and lose no step when a scheduler takes the machine away.
 #
 # **You need** the stage ``mingpt@5`` of :doc:`5a_exact`.
 
@@ -33,8 +33,9 @@ Robust training
 #
 #    Each rank seeds its generator differently, so different ranks drop different units. To save,
 #    the ranks exchange the states of their generators, and the checkpoint gets all of them. After a
-#    restart each rank gets its own back. ``all_gather_object`` is a :term:`collective`: every rank
-#    must call it, so it comes before the ``return``.
+#    restart each rank gets its own back. If the number of processes has grown, a rank without a
+#    saved state keeps the seed of its start. ``all_gather_object`` is a :term:`collective`: every
+#    rank must call it, so it comes before the ``return``.
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. The price is that a kill may come before the newest checkpoint
@@ -57,8 +58,8 @@ Robust training
 # ----------------------
 #
 # Schedulers send SIGTERM before they take a machine away, and wait about half a minute.
-# ``mingpt@6`` ends at once. ``stop.py`` sends the signal after step 40 of a run that would save
-# much later:
+# ``mingpt@6`` ends at once. ``stop.py`` sends the signal to ``torchrun``, which passes it on to its
+# workers, after step 40 of a run that would save much later:
 #
 # .. run::
 #    :expect: No such file
@@ -85,7 +86,8 @@ Robust training
 #    Then all ranks save, without another validation, which might take too long. They wait until the
 #    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status that
 #    is not 0, so a job scheduler that restarts failed jobs starts it again. The default, 143, is
-#    what a shell reports for a process that SIGTERM ended.
+#    what a shell reports for a process that SIGTERM ended. ``torchrun``, which the scheduler sees,
+#    then ends with 1.
 #
 # .. run::
 #    :expect: Resuming after step \d+
@@ -98,8 +100,8 @@ Robust training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # The ranks save at the end of the step in which they agree, and the second run resumes there. No
-# step is lost. (The workers end with 143, and ``torchrun`` itself with 1, the status shown. The
-# second run has fewer steps to be brief.)
+# step is lost. (To be brief, the second run has a smaller ``--total_steps``, and therefore another
+# learning rate. To continue the same training, repeat the same command.)
 #
 # .. fold:: Who gets the signal
 #
@@ -119,8 +121,8 @@ Robust training
 # What could go wrong
 # -------------------
 #
-# **A checkpoint of another run.** A run that does not fit to the file at ``--checkpoint_path``
-# would overwrite it. So it is refused, by the shape of the model, the vocabulary or the text:
+# **A checkpoint of another run.** The trainer refuses a checkpoint of another model, vocabulary or
+# text. Otherwise this run would overwrite it:
 #
 # .. run::
 #    :expect: mingpt_7\.pt has
@@ -131,8 +133,8 @@ Robust training
 #    python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 240 --log_every 60
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
-# **A scheduler that waits too briefly.** If it kills the processes before the save is complete, the
-# checkpoint before it is left, whole. A validation that has already begun runs to its end first;
-# ``--val_tokens`` bounds it. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
+# **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
+# previous checkpoint is still on the disk, undamaged. A validation that has already begun runs to
+# its end first; ``--val_tokens`` bounds it. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
 #
 # The trainer is exact and robust now. The last page, :doc:`5c_fast`, makes it fast.

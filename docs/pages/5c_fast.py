@@ -22,8 +22,8 @@ Fast training
 #
 #    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
 #
-# In 16 bits a matrix product moves half as many bytes, and GPUs have units for it that are many
-# times as fast.
+# In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
+# many times as fast. (All figures on this page are from a CPU, which has nothing like them.)
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
@@ -34,15 +34,16 @@ Fast training
 #    averages stay in 32 bits, and so do the messages of DDP.
 #
 #    ``bf16`` has the range of ``fp32`` with fewer digits, and needs nothing else. ``fp16`` has a
-#    smaller range: gradients below 3 · 10\ :sup:`-8` become 0. So the scaler multiplies the loss by
-#    a large number before ``backward()``. Before the optimizer's step, ``unscale_`` divides the
-#    gradients by it. If a gradient overflows, the scaler skips the step and halves the number. All
-#    ranks do so alike, because they have the same averaged gradients. The number is part of the
-#    state, so it is in the checkpoint. In other precisions the scaler does nothing.
+#    smaller range. In ``backward()`` the gradients of activations are in 16 bits too, and those
+#    below 3 · 10\ :sup:`-8` become 0. So the scaler multiplies the loss by a large number before
+#    ``backward()``. Before the optimizer's step, ``unscale_`` divides the gradients by it. If a
+#    gradient overflows, the scaler skips the step and halves the number. All ranks do so alike,
+#    because they have the same averaged gradients. The number is part of the state, so it is in the
+#    checkpoint. In other precisions the scaler does nothing.
 #
 #    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and become
-#    far too short when they are divided. AdamW hides this mistake, because it hardly cares for the
-#    length of a gradient.
+#    far too short when they are divided. AdamW hides this mistake, because a constant factor in all
+#    gradients hardly changes its steps.
 #
 # .. run::
 #    :expect: (?s)weights (\S+)\n.*weights (?!\1)
@@ -51,10 +52,10 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #
-# The first run is in ``fp32``, the second in ``bf16``. (``--products torch`` fixes the library for
-# matrix products, see "What mingpt/cpu.py does" below.) The losses differ by little, and the
-# probe's ``weights``, the sum of a rank's weights, show that the two runs differ. Do not expect a
-# CPU to be faster in 16 bits: "What it buys" below has the figures.
+# The first run is in ``fp32``, the second in ``bf16``. (With ``--products torch`` both use the same
+# library for matrix products.) The losses differ by little, and the probe's ``weights``, the sum of
+# a rank's weights, show that the two runs differ. Do not expect the same of speed: "What it buys"
+# below has a CPU on which ``bf16`` is slower.
 
 # %% [markdown]
 # Accumulating gradients
@@ -98,10 +99,10 @@ Fast training
 # ----------------------------------
 #
 # DDP sends the gradients in :term:`buckets <bucket>`. The first has 1 MB, so that sending begins
-# early in ``backward()``. The gradients of ``gpt-micro`` have 3 MB, and take two messages:
+# early in ``backward()``. The gradients of ``gpt-micro`` have 3 MB, and take two all-reduces:
 #
 # .. run::
-#    :expect: messages 2
+#    :expect: in 2 all-reduces
 #    :mark: probe
 #
 #    python -m tools.series run --probe mingpt@9 --data LICENSE --block_size 16 --total_steps 5
@@ -111,7 +112,7 @@ Fast training
 #    :confirmed: 4e422b94a370
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others. Then this model needs
-#    one message per step. In our measurements the second one cost 1 to 5 % of a step more than its
+#    one all-reduce per step. In our measurements, two cost 1 to 5 % of a step more than the
 #    early start gained (``tools/bench/results/ddp_cost.txt``). A model of many buckets still starts
 #    early.
 #
@@ -125,12 +126,12 @@ Fast training
 #    would begin with ``_orig_mod.``.
 #
 # .. run::
-#    :expect: messages 1
+#    :expect: in 1 all-reduce\b
 #    :mark: probe
 #
 #    python -m tools.series run --probe mingpt@10 --data LICENSE --block_size 16 --total_steps 5
 #
-# One message per step. (Five steps say nothing about speed.) This is ``mingpt/trainer.py``, line
+# One all-reduce per step. (Five steps say nothing about speed.) This is ``mingpt/trainer.py``, line
 # for line.
 
 # %% [markdown]
@@ -174,8 +175,9 @@ Fast training
 # * Part of R is hidden, since DDP sends while ``backward()`` still runs. A short ``backward()``
 #   hides little.
 #
-# So enlarge the batch with the number of processes, or each has too little to do. Between GPUs the
-# same holds with other numbers. There NCCL's all-reduce is itself a kernel, which takes some of the
+# So give each process enough to do: enlarge the batch with the number of processes, and read
+# :doc:`batch_and_learning_rate` first, because that changes the training. Between GPUs the same
+# holds with other numbers. There NCCL's all-reduce is itself a kernel, which takes some of the
 # GPU's multiprocessors from ``backward()``.
 
 # %% [markdown]
@@ -190,12 +192,14 @@ Fast training
 #
 #    cat tools/bench/results/ladder.txt
 #
-# The batch has 12 sequences unless a row says otherwise. Read the table by its factors:
+# "Two" is short for two processes of one thread each. The batch has 12 sequences unless a row says
+# otherwise, and matrix products are by oneDNN, except in the second row and in the compiled one.
+# Read the table by its factors:
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain more, 1.42: they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
-# * ``bf16`` loses on this CPU: 1.04 instead of 1.26. ``--compile`` gains nothing over MKL alone
-#   here, and a compiled run cannot use oneDNN: 1.01 instead of 1.42. Both are meant for GPUs.
+# * ``bf16`` loses on this CPU: 1.04 instead of 1.26. So does ``--compile``: 1.01 instead of 1.42,
+#   because compiled code multiplies by MKL here. Both help on GPUs.
 # * The second row shows what ``mingpt/cpu.py`` gains: without its choice of a library for matrix
 #   products, oneDNN instead of MKL, the factor is 0.63.
 #
@@ -241,8 +245,8 @@ Fast training
 # What could go wrong
 # -------------------
 #
-# **The GPU waits for data.** The log says so when less than 90 % of the time goes into computing.
-# The file with the tokens is then on a disk that is too slow, or shared by too many: pass another
+# **The GPU waits for data.** If ``computing`` falls below 90 %, the log adds a warning. The file
+# with the tokens is then on a disk that is too slow, or shared by too many: pass another
 # ``--cache``.
 #
 # **The first lines are slow.** With ``--compile`` the first step compiles. The speed of later lines

@@ -13,7 +13,7 @@ Batch size and learning rate
 # ----------------
 #
 # In the first four scripts, ``--batch_size`` is the number of samples that *one process* takes per
-# step. All processes together take
+# step. (In the GPT's trainer it is the global batch already.) All processes together take
 #
 #    batch size × number of processes = global batch
 #
@@ -28,8 +28,8 @@ Batch size and learning rate
 # will divide by that number.
 
 # %% [markdown]
-# The proof
-# ---------
+# A test
+# ------
 #
 # Here are two runs with a global batch of 64: one process with 64 samples, and two processes with
 # 32 each. ``distance.py`` prints the largest difference between two weights of the final
@@ -89,7 +89,8 @@ axes.legend()
 #   root of the factor. Both rules end somewhere: beyond a certain size, a larger batch gains
 #   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
-#   that multiplies the learning rate, and it is hard to find later.
+#   that multiplies the learning rate, and it is hard to find later. (Shares of different sizes,
+#   above, are another case: there you have divided by all tokens yourself.)
 #
 # Here is the linear rule: twice the rate for two processes. One line of the script changes,
 # ``lr=1e-3`` to ``lr=2e-3``:

@@ -47,7 +47,7 @@ From your script to DDP
 #    no change. If your script says ``"cuda:0"`` somewhere, delete the ``:0``.
 #
 #    ``init_process_group`` connects the processes. It returns when all of them have called it.
-#    Without ``device_id`` it uses the current GPU.
+#    ``device_id``, which ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so that you can try two processes
 #    anywhere. In your own script you may prefer an error.
@@ -75,8 +75,9 @@ From your script to DDP
 #    every rank, and gives each rank its share. ``set_epoch`` makes the order change per epoch.
 #
 #    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
-#    the :term:`global batch` at 64, so the learning rate still fits. If you want a larger global
-#    batch, read :doc:`batch_and_learning_rate`.
+#    the :term:`global batch` at 64, so the learning rate still fits. (64 can be divided by 2, 4 and
+#    8. If yours cannot, ``//`` rounds down, and the global batch shrinks a little.) If you want a
+#    larger global batch, read :doc:`batch_and_learning_rate`.
 #
 #    ``num_workers`` is per process, too. Two ranks with two workers each are four more processes.
 #    If your machine has too few cores for that, divide it by the number of processes.
@@ -91,8 +92,8 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@2 --epochs 1
 #
-# Each rank trains on its share. But ``weights`` differs: there are two models, which learn nothing
-# from each other.
+# Each rank trains on its share. But ``weights`` differs: there are two models, and nothing makes
+# them equal.
 
 # %% [markdown]
 # Wrapping the model
@@ -113,11 +114,11 @@ From your script to DDP
 #
 #    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
 #    buffers. No gradient changes them, each rank computes them from its own images, and so they
-#    differ. DDP therefore broadcasts rank 0's buffers to all ranks at the beginning of every
-#    ``forward``. And while it trains, BatchNorm normalizes with the mean and variance of *its*
-#    batch: 32 images now, and 64 before. ``nn.SyncBatchNorm`` computes both over all ranks. It is
-#    worth its cost if a rank has only a few images per step. It needs GPUs: on the CPU DDP raises
-#    ``SyncBatchNorm layers only work with GPU modules``.
+#    differ. In training, DDP therefore broadcasts rank 0's buffers to all ranks at the beginning of
+#    every ``forward``. And while it trains, BatchNorm normalizes with the mean and variance of
+#    *its* batch: 32 images now, and 64 before. ``nn.SyncBatchNorm`` computes both over all ranks.
+#    It is worth its cost if a rank has only a few images per step. It needs GPUs: on the CPU DDP
+#    raises ``SyncBatchNorm layers only work with GPU modules``.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -150,7 +151,7 @@ From your script to DDP
 #    :expect: train loss
 #    :mark: train loss
 #
-#    python -m tools.series run classifier_ddp@4 --epochs 1
+#    python -m tools.series run --probe classifier_ddp@4 --epochs 1
 #
 # Both ranks print the same training loss, that of all 3,000 images.
 
@@ -170,10 +171,10 @@ From your script to DDP
 #    image, to make both shares 251.
 #
 #    Unequal shares need some care. ``forward`` of the wrapper may be a :term:`collective`, because
-#    it broadcasts the buffers: under ``no_grad`` the first one does, otherwise each. If one rank
-#    makes fewer of these calls than another, the script hangs or fails. So ``evaluate`` gets
-#    ``model.module``, which sends nothing. The loop above it broadcasts the buffers once, and both
-#    ranks validate the model that rank 0 will save.
+#    it broadcasts the buffers. Under ``no_grad`` only the first one does, but without it each. Then
+#    a rank with one batch fewer leaves the others waiting, and so does a rank that has no batch at
+#    all. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above it broadcasts
+#    the buffers once, and both ranks validate the model that rank 0 will save.
 #
 # .. run::
 #    :expect: validated 25[01]
@@ -208,7 +209,7 @@ From your script to DDP
 #    :expect: \| saved
 #    :mark: saved
 #
-#    python -m tools.series run classifier_ddp@6 --epochs 1
+#    python -m tools.series run --probe classifier_ddp@6 --epochs 1
 #
 # One line per epoch, one checkpoint.
 
@@ -228,9 +229,9 @@ From your script to DDP
 #    from reporting success before the last checkpoint is on the disk.
 #
 #    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway, and
-#    if they do so after ``init_process_group``, it keeps a reference to the group.
-#    ``destroy_process_group`` cannot end the group's threads then, and a run may die with SIGABRT
-#    when Python ends.
+#    if they do so after ``init_process_group``, it keeps a reference to the group. A run may then
+#    die with SIGABRT when Python ends: see the end of :doc:`2_multigpu`, where ``utils.set_device``
+#    has this import.
 #
 # .. run::
 #    :expect: group left
@@ -274,8 +275,7 @@ From your script to DDP
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
 #
 # With BatchNorm the losses are near, but not equal. With GroupNorm they agree. Compare the first
-# epoch only, because rounding errors grow: after a second one the validation losses were 0.2443 and
-# 0.2428.
+# epoch only, because rounding errors grow.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
 # processes must print the same losses at the same global batch. If they do not, something is still
@@ -382,9 +382,9 @@ From your script to DDP
 #       0. torchmetrics sums by itself in ``compute()``, which every rank must call.
 #
 #    Checkpoints
-#       To resume, every rank loads the file, before the model is wrapped, with
-#       ``map_location=device``. DDP broadcasts the model but not the optimizer. If an old file has
-#       names that begin with ``module.``, use ``consume_prefix_in_state_dict_if_present`` of
+#       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
+#       into the optimizer. DDP broadcasts the model but not the optimizer. If an old file has names
+#       that begin with ``module.``, use ``consume_prefix_in_state_dict_if_present`` of
 #       ``torch.nn.modules.utils``. :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging

@@ -25,7 +25,7 @@ RUNS = "docs/_build/runs"
 BINARY = b"\x80\x04\xff\xfe\0 not UTF-8"
 PAGE = "docs/pages/2_multigpu"
 BESIDE = [
-    "multigpu.pt", "multigpu_torchrun.pt", "mingpt.pt", "node0/multinode.pt", "node1/multinode.pt",
+    "multigpu.pt", "multigpu_torchrun.pt", "mingpt.pt", "node1/multinode.pt", "node2/multinode.pt",
     "data/a.tokens", "data/b.py", "mingpt/x.bin", "mingpt/tried.py", "beyond/tried.py", "tried.py",
     "#multigpu.py#", "multigpu.py~", "multigpu.py.orig", ".multigpu.py.swp", "lessons.toml.bak",
     "docs/notes.rst", "docs/labs/tried.py", "docs/_ext/tried.py", "docs/_static/series.css~",

@@ -96,7 +96,7 @@ def test_two_writers_on_a_node():
         "multinode", ("        if dist.get_node_local_rank() != 0:\n            return\n", "")
     )
     assert name == "saved-on-every-node"
-    assert evidence == "after epoch 2, ranks 0 and 1 each wrote on node1"
+    assert evidence == "after epoch 2, ranks 0 and 1 each wrote on node2"
 
 
 def test_a_training_that_diverges():

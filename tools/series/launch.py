@@ -68,7 +68,7 @@ def watch(commands: list[Command], folder: Path):
 def run(stage: Stage, args: list[str], watched: bool = False) -> int:
     """Run a stage in the current folder, its output on the terminal. Returns the exit status.
 
-    A command for several nodes starts as many on this machine, in folders node0, node1, ...
+    A command for several nodes starts as many on this machine, in folders node1, node2, ...
     If `watched`, each process prints a line of the probe when it ends. Raises UserError for an
     option that only a later edit uses.
     """
@@ -98,7 +98,7 @@ def commands(
 ) -> list[Command]:
     """The documented command for the script at `path`, one per node.
 
-    `processes` per node and `args` replace the documented ones. With `fixed`, node0 has rank 0;
+    `processes` per node and `args` replace the documented ones. With `fixed`, node1 has rank 0;
     otherwise the nodes agree on their ranks, as documented.
     """
     if importlib.util.find_spec("torch") is None:
@@ -136,7 +136,7 @@ def commands(
     else:
         flags = _with(flags, "rdzv-endpoint", f"localhost:{port}")
     return [
-        Command([*launcher, *flags, *[f"--node-rank={n}"] * fixed, *words], env, f"node{n}")
+        Command([*launcher, *flags, *[f"--node-rank={n}"] * fixed, *words], env, f"node{n + 1}")
         for n in range(nodes)
     ]
 

@@ -5,7 +5,7 @@ empty folder. An observation may ask for a fault in both runs:
 
     kill      SIGKILL for the last rank, when a checkpoint is on the disk (tools/series/probe.py)
     raise     an exception in the last rank, without restarts by torchrun
-    new-disk  a second run, of more epochs, in which node0 (with rank 0) has lost its checkpoint; it
+    new-disk  a second run, of more epochs, in which node1 (with rank 0) has lost its checkpoint; it
               ends at the first line that shows where training begins
     stop      SIGTERM for torchrun, after the first line that has a loss
 """
@@ -109,7 +109,7 @@ def output(
         if fault != "new-disk":
             return run(args)
         run(args)
-        (folder / "node0" / stage.file).with_suffix(".pt").unlink(missing_ok=True)
+        (folder / "node1" / stage.file).with_suffix(".pt").unlink(missing_ok=True)
         more = str(int(args[0]) + int(args[1]))
         return run([more, *args[1:]], until=BEGINS)
 

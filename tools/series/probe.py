@@ -1,6 +1,6 @@
 """Print one line when a training process ends: what it did that its own output cannot show.
 
-    probe | rank 1 of 2 | started by mp.spawn | share 2 of 2 | gradients averaged | group left | ...
+    probe | rank 1 of 2 | started by mp.spawn | share 2 of 2 | gradients averaged in ...
 
 torch calls `watch` at the end of its import, because launch.watch adds an entry point for it
 (docs.pytorch.org: "Autoloading out-of-tree extension"). See tools/series/observe.py.
@@ -45,18 +45,18 @@ def _before(function, note):
 class _Process:
     def __init__(self, torch, dist):
         self.torch, self.dist = torch, dist
-        self.rank, self.share = "no rank", "all samples"
+        self.rank, self.share = "no rank", None  # a share that this probe does not know
         self.gradients, self.loss = "gradients its own", "loss its own"
         self.optimizer, self.epochs, self.steps = None, 0, 0
-        self.model, self.messages, self.validated = None, 0, 0
+        self.model, self.validated = None, 0
         self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
         self.spared = int(spared or 0)
 
     def model_is_wrapped(self, model, *_):
-        self.gradients, self.model = "gradients averaged", weakref.ref(model)
+        self.model = weakref.ref(model)
 
     def reduced(self, *_):
-        self.loss = "loss reduced"
+        self.loss = "loss summed"
 
     def epoch_begins(self, loader):
         if not self.torch.is_grad_enabled():
@@ -64,13 +64,13 @@ class _Process:
             return
         self.epochs, self.steps = self.epochs + 1, 0
         ranks = getattr(loader.sampler, "num_replicas", None)
-        if ranks:
-            self.share = f"share {loader.sampler.rank + 1} of {ranks}"
+        self.share = f"share {loader.sampler.rank + 1} of {ranks}" if ranks else "all samples"
 
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
-        if self.model:  # one message per bucket; DDP rebuilds the buckets in the first steps
-            self.messages = self.model()._get_ddp_logging_data().get("num_buckets_reduced", 1)
+        if self.model:  # one all-reduce per bucket; DDP rebuilds the buckets in the first steps
+            number = self.model()._get_ddp_logging_data().get("num_buckets_reduced", 1)
+            self.gradients = f"gradients averaged in {number} all-reduce{'s' * (number > 1)}"
         if self.dist.is_initialized():
             self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}"
         if self.fault and self.is_due():
@@ -97,9 +97,10 @@ class _Process:
             return
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         weights = sum(p.detach().double().sum().item() for p in parameters)
-        facts = [self.rank, f"started by {self.starter()}", self.share, self.gradients, self.loss]
+        facts = [self.rank, f"started by {self.starter()}", self.gradients, self.loss]
+        facts[2:2] = [self.share] if self.share else []
         facts += [f"validated {self.validated}"] if self.validated else []
-        facts += [f"messages {self.messages}", self.group(), f"weights {weights:.9f}"]
+        facts += [self.group(), f"weights {weights:.9f}"]
         os.write(1, f"probe | {' | '.join(facts)}\n".encode())  # one write: lines never mix
 
     def starter(self):

@@ -87,7 +87,7 @@ def from_the_newest(run):
                 f"{worker.name} ({worker.node}) resumed after epoch {epoch}"
                 for worker, epoch in begins.items()
             )
-            return False, f"node0 came back with an empty disk; {told}"
+            return False, f"node1 came back with an empty disk; {told}"
     return _judge(run)
 
 
