@@ -22,6 +22,7 @@ author = "the authors of this tutorial"
 copyright = "the authors; BSD 3-Clause"
 html_title = project
 language = "en"
+repository = ""  # such as https://github.com/you/name; if empty, no page links to it
 extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
@@ -33,6 +34,10 @@ extensions = [
     "docs._ext.recipe",
     "docs._ext.table",
     "docs._ext.plain",
+    "docs._ext.around",
+    "docs._ext.terminal",
+    "docs._ext.front",
+    "docs._ext.card",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
@@ -65,8 +70,8 @@ html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = [str(file) for file in filter(own(ROOT), DOCS.glob("_static/*"))]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
-html_css_files = ["series.css"]
-html_js_files = ["series.js"]
+html_css_files = ["series.css", "front.css"]
+html_js_files = ["series.js", ("terminal.js", {"defer": "defer"})]
 html_extra_path = ["_build/extra"]  # the scripts, for the links above the diffs
 html_show_sourcelink = False
 html_copy_source = False

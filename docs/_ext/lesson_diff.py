@@ -10,6 +10,7 @@ It shows how the edit changes the stage before, such as multigpu@2, into its own
 are scripts that run. The build warns (and with -W fails) about an edit that is shown nowhere or
 twice, that has no prose, whose stage no command of its page runs, or that has changed since its
 prose was confirmed: `python -m tools.pages confirm` writes the fingerprint of its current lines.
+With `:again:` a page shows an edit of another page once more, without its prose.
 
     .. lesson-script:: multigpu
 
@@ -52,6 +53,7 @@ class LessonDiff(SphinxDirective):
     option_spec: ClassVar = {
         "edit": directives.unchanged_required,
         "confirmed": directives.unchanged,
+        "again": directives.flag,
     }
     has_content = True
 
@@ -60,9 +62,10 @@ class LessonDiff(SphinxDirective):
         try:
             edit = lessons()[self.arguments[0]].edit(name)
             stage = stages.after(edit)
-            rows = stage.rows
         except UserError as error:
             raise self.error(str(error)) from None
+        if "again" in self.options:
+            return [diff_node(stage)]
         lesson = edit.lesson
         self.env.lesson_diffs.setdefault(self.env.docname, []).append((lesson.name, name))
         what, place = f"{lesson.name} {name}", self.get_location()
@@ -75,11 +78,16 @@ class LessonDiff(SphinxDirective):
                 what, self.options.get("confirmed", "nothing"), stage.fingerprint, what,
                 location=place,
             )  # fmt: skip
-        shown = zip(rows, series.near_changes(rows), strict=True)
-        text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
-        node = lesson_code("", html=diff_html(stage), ids=[f"diff-{lesson.name}-{name}"])
-        node += nodes.literal_block(text, text, language="diff")
+        node = diff_node(stage, ids=[f"diff-{lesson.name}-{name}"])
         return [node, *self.parse_content_to_nodes()]
+
+
+def diff_node(stage, **attributes):
+    shown = zip(stage.rows, series.near_changes(stage.rows), strict=True)
+    text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
+    node = lesson_code("", html=diff_html(stage), **attributes)
+    node += nodes.literal_block(text, text, language="diff")
+    return node
 
 
 class LessonScript(SphinxDirective):

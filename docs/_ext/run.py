@@ -220,7 +220,8 @@ def run_ahead(app):
     is only logged: the directive runs the command again, and if that fails too, it is an error.
     """
     bodies = {}
-    for page in filter(own(shell.ROOT), Path(app.srcdir).glob("pages/*")):
+    found = [*Path(app.srcdir).glob("*.rst"), *Path(app.srcdir).glob("pages/*")]
+    for page in filter(own(shell.ROOT), found):
         if page.suffix in (".py", ".rst"):
             text = page.read_text(encoding="utf-8")
             for found in find(prose(text) if page.suffix == ".py" else text):

@@ -45,8 +45,31 @@ Batch size and learning rate
 #    python docs/labs/distance.py single.pt two.pt
 #
 # After 64 steps the weights differ by less than a millionth. The difference is rounding, because
-# two processes add the samples in another order.
-#
+# two processes add the samples in another order. Longer runs, with 1, 2 and 4 processes, give one
+# curve:
+
+# %%
+import lab
+
+batch_64 = {
+    1: lab.run("python single_gpu.py 12 12 --batch_size 64"),
+    2: lab.run("NPROC=2 python multigpu.py 12 12 --batch_size 32"),
+    4: lab.run("NPROC=4 python multigpu.py 12 12 --batch_size 16"),
+}
+losses = {number: [loss for _, loss, *_ in lab.epochs(log)] for number, log in batch_64.items()}
+largest = max(max(each) - min(each) for each in zip(*losses.values(), strict=True))
+
+figure, axes = lab.picture(
+    "Loss over epochs with 1, 2 and 4 processes that share a batch of 64: one curve. "
+    f"No two of these losses, printed with five digits, differ by {largest + 1e-5:.5f} or more."
+)
+for (number, curve), style, width in zip(losses.items(), ("-", "--", "o"), (6, 3, 1), strict=True):
+    label = f"{number} process{'es' * (number > 1)}"
+    axes.plot(range(1, 13), curve, style, linewidth=width, label=label)
+axes.set(xlabel="epoch", ylabel="loss", yscale="log")
+axes.legend()
+
+# %% [markdown]
 # For this, everything else must be equal too: the initial weights (one seed), the order of the
 # samples (one permutation, distributed over the ranks) and the data. If two of your runs differ,
 # look there first.
@@ -59,8 +82,6 @@ Batch size and learning rate
 # rate is the same, so per epoch they move the weights about half as far:
 
 # %%
-import lab
-
 logs = {
     "1 process": lab.run("python single_gpu.py 50 10"),
     "2 processes": lab.two_processes(),

@@ -1,0 +1,62 @@
+"""The recorded output of a command, which a reader can play as it came.
+
+    .. terminal::
+       :line: 3
+
+       python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
+
+The body is shell lines, and `line` the number of the one whose output is shown: kill.py and nodes.py
+begin every line with the seconds since the start. The build runs the lines as the directive `run`
+does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js plays it.
+"""
+
+import re
+from html import escape
+from typing import ClassVar
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from tools.errors import UserError
+from tools.pages import shell
+from tools.pages.directives import commands
+
+from .lesson_diff import lesson_code, lessons
+from .run import LIMIT, cache_folder
+
+TIMED = re.compile(r" *([\d.]+) s +(?:\| )?(.*)")
+
+
+class Terminal(SphinxDirective):
+    option_spec: ClassVar = {"line": int}
+    has_content = True
+
+    def run(self):
+        lines = commands("\n".join(self.content), lessons())
+        self.env.commands.setdefault(self.env.docname, []).extend(lines)
+        try:
+            ran = shell.run(lines, LIMIT, cache_folder())[self.options["line"] - 1]
+        except UserError as error:
+            raise self.error(str(error)) from None
+        timed = [TIMED.match(line) for line in ran.output.rstrip("\n").split("\n")]
+        if ran.status or not all(timed):
+            raise self.error(f"not every line begins with its time:\n{ran.output}")
+        rows = "".join(
+            f'<span data-at="{one[1]}"{mark(one[2])}>{escape(one[2])}\n</span>' for one in timed
+        )
+        html = (
+            f'<div class="terminal"><pre tabindex="0" aria-label="Recorded terminal">'
+            f"<b>$ {escape(ran.line)}</b>\n{rows}</pre></div>"
+        )
+        node = lesson_code("", html=html)
+        text = f"$ {ran.line}\n{ran.output.rstrip()}"
+        node += nodes.literal_block(text, text, language="text", ran=True)
+        return [node]
+
+
+def mark(text):
+    return ' class="event"' if text.startswith(("---", "Resuming")) else ""
+
+
+def setup(app):
+    app.add_directive("terminal", Terminal)
