@@ -46,6 +46,7 @@ def site(tmp_path):
     shutil.rmtree(site.docs)
     ours = shutil.ignore_patterns("pages", "series", "_build", "__pycache__", "lessons.toml")
     shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
+    shutil.copy(ROOT / "CHANGELOG.md", site.root)
     site.write("says.py", SAYS)
     site.write("helper.py", "WORD = 'one'\n")
     pages = ["0_intro", site.lesson.page]
@@ -108,6 +109,28 @@ def test_a_wrong_cell(site, old, new, message):
     site.edit("docs/pages/0_intro.py", old, new)
     status, output = site.make_docs()
     assert status != 0 and message in output
+
+
+def test_the_addresses_of_repository_and_site_are_used_only_if_they_are_set(site):
+    site.add("docs/index.rst", "\nRun it\n------\n\n.. clone::\n")
+    for known in (False, True):
+        if known:
+            site.edit(
+                "docs/conf.py", 'repository = ""', 'repository = "https://git.example/you/name"'
+            )
+            site.add("docs/conf.py", '\nhtml_baseurl = "https://site.example/"\n')
+        status, output = site.build("html")
+        assert status == 0, output
+        front = html.unescape(re.sub("<[^>]+>", "", site.built("html/index.html")))
+        fetch = "git clone https://git.example/you/name && cd name && make run"
+        assert (fetch in front) == known and "make run" in front
+        intro = site.built("html/series/0_intro.html")
+        for path in ("/edit/main/docs/pages/0_intro.py", "/issues/new/choose", ""):
+            assert (f'href="https://git.example/you/name{path}"' in intro) == known
+        assert ('content="https://site.example/card.png"' in intro) == known
+        assert (site.docs / "_build/html/card.png").exists() == known
+        assert known or ".example" not in intro + front
+        assert '<meta name="description" content="Here.">' in intro
 
 
 # Notebooks --------------------------------------------------------------------------------------

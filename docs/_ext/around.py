@@ -40,8 +40,9 @@ def measure(app, doctree):
             words += len(node.astext().split())
     docname = app.env.docname
     app.env.minutes[docname] = max(1, round(words / WORDS + lines / LINES))
-    paragraphs = (node.astext() for node in doctree.findall(nodes.paragraph))
-    text = " ".join(next(filter(None, paragraphs), "").split())
+    paragraphs = doctree.findall(nodes.paragraph)
+    first = (one for one in paragraphs if isinstance(one.parent, nodes.section))  # in no admonition
+    text = " ".join(next(first).astext().split()) if words else ""
     if len(text) > SHORT:
         text = text[:SHORT].rpartition(" ")[0] + " …"
     app.env.descriptions[docname] = text
@@ -65,6 +66,8 @@ def fill(app, pagename, templatename, context, doctree):
         for tree in toctrees
     ]
     context["description"] = env.descriptions.get(pagename, "")
+    if base := app.config.html_baseurl:
+        context["card"] = f"{base.rstrip('/')}/card.png"  # docs/_ext/card.py draws it
     repository = app.config.repository.rstrip("/")
     context["repository"] = repository
     source = ROOT / "docs" / "pages" / f"{pagename.rpartition('/')[2]}"

@@ -1,10 +1,10 @@
 """What the front page takes from elsewhere.
 
-    .. picture-of:: 3_fault_tolerance 1      the first figure of a page, with its words as caption
+.. picture-of:: 3_fault_tolerance 1      the first figure of a page, with its words as caption
 
-    .. clone::                               the command that fetches and runs everything
+.. clone::                               the command that fetches and runs everything
 
-    .. pages-list::                          the pages of the series, and how long each takes
+.. pages-list::                          the pages of the series, and how long each takes
 """
 
 import re
