@@ -41,8 +41,8 @@ def measure(app, doctree):
     docname = app.env.docname
     app.env.minutes[docname] = max(1, round(words / WORDS + lines / LINES))
     paragraphs = doctree.findall(nodes.paragraph)
-    first = (one for one in paragraphs if isinstance(one.parent, nodes.section))  # in no admonition
-    text = " ".join(next(first).astext().split()) if words else ""
+    texts = (one.astext() for one in paragraphs if isinstance(one.parent, nodes.section))
+    text = " ".join(next(texts, "").split())
     if len(text) > SHORT:
         text = text[:SHORT].rpartition(" ")[0] + " …"
     app.env.descriptions[docname] = text
