@@ -81,7 +81,7 @@ def test_code_cells_follow_the_files_they_use(site):
         assert ("  # changed" in page) == (word == "two")
     intro = site.built("html/series/0_intro.html")
     assert '<svg class="picture" role="img" aria-label="A line that rises"' in intro
-    below = '<figcaption>A line that rises</figcaption></figure>\n<details class="picture-code">'
+    below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
     assert 'aria-current="page">Intro</strong>' in intro
 

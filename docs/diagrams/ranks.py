@@ -10,7 +10,8 @@ for node, title in enumerate(("node1, the endpoint", "node2")):
     drawing.frame(top, 144, title)
     for local, x in enumerate((12, 180)):
         rank = 2 * node + local
-        drawing.box(x, top + 28, 158, 52, f"rank {rank}", f"local rank {local}", color=BLUE)
+        names = f"process with rank {rank}", f"local rank {local}"
+        drawing.box(x, top + 28, 158, 52, *names, color=BLUE)
         drawing.arrow(x + 79, top + 82, x + 79, top + 104)
         drawing.box(x, top + 106, 158, 28, f"GPU {local}")
 drawing.text(175, 318, "world size 4 = 2 nodes × 2 processes", bold=True)

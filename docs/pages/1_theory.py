@@ -37,8 +37,8 @@ What is DDP
 #
 # .. diagram:: ddp-step
 #
-#    A training step on two processes. DDP collects gradients in buckets and averages the first ones
-#    while ``backward()`` still computes the others.
+#    A training step on two processes. DDP collects gradients in :term:`buckets <bucket>`, and
+#    averages the first ones while ``backward()`` still computes the others.
 
 # %% [markdown]
 # Averaging by hand

@@ -107,7 +107,7 @@ def _text_cells(text, lessons):
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
         elif found.name == "diagram":
-            prose += f"\n*Figure (on the page): {found.body}*\n\n"
+            prose += f"\n**Figure on the page.** {found.body}\n\n"
         elif found.name == "fold":
             folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
             prose += f"\n**{found.argument}**\n\n{folded}\n\n"
