@@ -33,6 +33,7 @@ extensions = [
     "docs._ext.strip",
     "docs._ext.recipe",
     "docs._ext.table",
+    "docs._ext.diagram",
     "docs._ext.plain",
     "docs._ext.around",
     "docs._ext.terminal",
@@ -70,7 +71,7 @@ html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = [str(file) for file in filter(own(ROOT), DOCS.glob("_static/*"))]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
-html_css_files = ["series.css", "front.css"]
+html_css_files = ["series.css", "figures.css", "front.css"]
 html_js_files = ["series.js", ("terminal.js", {"defer": "defer"})]
 html_extra_path = ["_build/extra"]  # the scripts, for the links above the diffs
 html_show_sourcelink = False

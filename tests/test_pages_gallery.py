@@ -44,7 +44,8 @@ def gallery_page(rst, code=""):
 def site(tmp_path):
     site = Site(tmp_path / "site", conf=None)
     shutil.rmtree(site.docs)
-    ours = shutil.ignore_patterns("pages", "series", "_build", "__pycache__", "lessons.toml")
+    ours = "pages", "series", "_build", "__pycache__", "lessons.toml", "diagrams"
+    ours = shutil.ignore_patterns(*ours)
     shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
     shutil.copy(ROOT / "CHANGELOG.md", site.root)
     site.write("says.py", SAYS)
@@ -81,6 +82,8 @@ def test_code_cells_follow_the_files_they_use(site):
         assert ("  # changed" in page) == (word == "two")
     intro = site.built("html/series/0_intro.html")
     assert '<svg class="picture" role="img" aria-label="A line that rises"' in intro
+    below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
+    assert below in intro
     assert 'aria-current="page">Intro</strong>' in intro
 
     page = site.built(f"html/series/{site.lesson.page}.html")

@@ -1,7 +1,9 @@
-"""The pages' code cells: fold those that only draw a figure; a cell that warns is an error."""
+"""The code of a figure is folded, below the figure. A code cell that warns is an error."""
 
 from docutils import nodes
 from sphinx.util import logging
+
+from .pictures import END
 
 logger = logging.getLogger(__name__)
 BEFORE = '<details class="picture-code"><summary>The code of this figure</summary>'
@@ -13,10 +15,16 @@ def check_and_fold(app, doctree):
         if "sphx-glr-script-out" in block.get("classes", []) and "Warning" in text:
             logger.warning("a code cell warns: %s", text, location=block)
         if block.get("language") == "Python" and "lab.picture(" in text:
-            block.parent.insert(block.parent.index(block), nodes.raw("", BEFORE, format="html"))
-            block.parent.insert(
-                block.parent.index(block) + 1, nodes.raw("", "</details>", format="html")
-            )
+            fold_below_figure(block)
+
+
+def fold_below_figure(block):
+    """Move the block behind the figure that follows it: see pictures.scrape."""
+    cell, start = block.parent, block.parent.index(block)
+    ends = (at for at in range(start, len(cell)) if cell[at].astext().endswith(END))
+    after = next(ends) + 1
+    before, end = (nodes.raw("", text, format="html") for text in (BEFORE, "</details>"))
+    cell[start:after] = [*cell[start + 1 : after], before, block, end]
 
 
 def setup(app):

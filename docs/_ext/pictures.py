@@ -1,7 +1,7 @@
 """Matplotlib's figures as SVG in the page, in its colours, light or dark.
 
 lab.picture draws text and axes in lab.INK, which becomes `currentColor` here. The figure's label
-becomes the text for screen readers.
+becomes its caption.
 """
 
 import io
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
+
+END = "</figcaption></figure>"
 
 
 def scrape(block, block_vars, gallery_conf):
@@ -29,8 +31,10 @@ def scrape(block, block_vars, gallery_conf):
             figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
         path.write_text(_inline(text.getvalue(), path.stem, alt, lab.INK), encoding="utf-8")
         rst.append(
-            f"\n\n.. raw:: html\n   :file: images/{path.name}\n\n"
-            f".. only:: not html\n\n   Figure: {alt}\n\n"
+            f"\n\n.. only:: not html\n\n   Figure: {alt}\n\n"
+            f".. raw:: html\n\n   <figure>\n\n"
+            f".. raw:: html\n   :file: images/{path.name}\n\n"
+            f".. raw:: html\n\n   <figcaption>{escape(alt)}{END}\n\n"
         )
     plt.close("all")
     return "".join(rst)

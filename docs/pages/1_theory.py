@@ -34,6 +34,11 @@ What is DDP
 #   tensor, and every process receives the sum of all of them.
 # - The :term:`backend` is the library that moves the data: NCCL between GPUs, :term:`gloo` between
 #   CPUs. All commands on this page use CPUs.
+#
+# .. diagram:: ddp-step
+#
+#    A training step on two processes. DDP collects gradients in :term:`buckets <bucket>`, and
+#    averages the first ones while ``backward()`` still computes the others.
 
 # %% [markdown]
 # Averaging by hand
@@ -173,8 +178,8 @@ events = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
 variants = list(dict.fromkeys(event["variant"] for event in events))
 
 figure, axes = lab.picture(
-    "For each of the four ways, when rank 0 was in forward, backward and all-reduce in one step. By "
-    "hand, the all-reduces begin when backward has ended; in the other three they begin during it.",
+    "One step of rank 0, four times: the three scripts and DDP. By hand, the all-reduces begin when "
+    "backward has ended; in the other three they begin during it.",
     height=3.6, rows=4, columns=1, sharex=True,
 )
 colors = dict(zip(("forward", "backward", "all_reduce"), lab.COLORS, strict=False))
@@ -282,8 +287,8 @@ floats, least, most = (int(text.replace(",", "")) for text in counted[0])
 size, world = 4 * floats, len(held)
 
 figure, axes = lab.picture(
-    f"Bytes that each process sends, as a multiple of the tensor: by the ring at most 2, all to all "
-    f"N - 1. Counted with {world} processes: {most / size:.2f}."
+    f"What each process sends, as a multiple of the tensor's size: at most 2 in a ring, N − 1 if it "
+    f"sends everything to everyone. Counted in a ring of {world} processes: {most / size:.2f}."
 )
 counts = range(2, 17)
 axes.plot(counts, [2 * (n - 1) / n for n in counts], label="ring: 2 (N − 1) / N")

@@ -69,6 +69,11 @@ Fault tolerance
 # (Here ``tools.series run`` starts ``torchrun``, with the command that the next section explains.)
 # The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
 # new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
+#
+# .. diagram:: agent
+#
+#    The agent starts the workers and tells them where the :term:`store` is, a small server that
+#    rank 0 opens. The workers find each other through it, and exchange gradients directly.
 
 # %% [markdown]
 # What the command says
@@ -186,6 +191,11 @@ Fault tolerance
 #
 #    .. literalinclude:: ../../utils.py
 #       :pyobject: read
+#
+# .. diagram:: resume
+#
+#    A run that saves every 10 epochs and is killed after epoch 12. It resumes from its last save, so
+#    two epochs run again.
 #
 # Kill this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the checkpoint of the
 # run at the top of this page, and afterwards ``same.py`` compares the two:

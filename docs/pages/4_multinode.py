@@ -57,6 +57,11 @@ Multi-node training
 # There are four processes, :term:`rank` 0 to 3. The :term:`local rank` counts from 0 on every node.
 # On ``node2`` the two numbers differ. A process takes the GPU of its local rank, so ``ddp_setup``
 # is right for several nodes already.
+#
+# .. diagram:: ranks
+#
+#    The rank is unique among all processes. The local rank starts again at 0 on each node, and
+#    is the number of the GPU that the process uses.
 
 # %% [markdown]
 # Saving on every node
@@ -143,6 +148,11 @@ Multi-node training
 #
 # ``node1`` has no checkpoint, and resumes after epoch 10 all the same. It received the one of
 # ``node2`` over the network.
+#
+# .. diagram:: two-nodes
+#
+#    What travels between two nodes. The agents meet at the store of ``node1``; gradients and the
+#    newest checkpoint, here that of ``node2``, go from worker to worker.
 
 # %% [markdown]
 # Losing a node

@@ -106,6 +106,8 @@ def _text_cells(text, lessons):
             prose += f"\n```python\n{_included(found)}\n```\n\n"
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
+        elif found.name == "diagram":
+            prose += f"\n**Figure on the page.** {found.body}\n\n"
         elif found.name == "fold":
             folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
             prose += f"\n**{found.argument}**\n\n{folded}\n\n"
