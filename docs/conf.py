@@ -32,6 +32,7 @@ extensions = [
     "docs._ext.strip",
     "docs._ext.recipe",
     "docs._ext.table",
+    "docs._ext.say",
     "docs._ext.plain",
 ]
 exclude_patterns = ["_build"]
