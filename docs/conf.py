@@ -34,6 +34,7 @@ extensions = [
     "docs._ext.recipe",
     "docs._ext.table",
     "docs._ext.diagram",
+    "docs._ext.say",
     "docs._ext.plain",
     "docs._ext.around",
     "docs._ext.terminal",

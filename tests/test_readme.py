@@ -26,6 +26,7 @@ RUN = {  # the exit status, and what the output must contain
     "python -m tools.series lint": (0, ""),
     "python -m tools.series tree": (0, "multinode"),
     "python -m workshop --help": (0, "how far each learner is"),
+    "python -m workshop ready": (0, r"(?m)^ready$"),
     "python -m workshop start": (0, "multigpu/start-the-processes"),
     "python -m workshop start multigpu": (0, "7 Ending the process group"),
     "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),

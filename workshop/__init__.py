@@ -6,4 +6,14 @@ facts.py   the facts, by attempt, rank, epoch and step
 judge.py   checks: pure functions over the facts; checks/ holds them
 exercises.py  starts and solutions, derived from lessons.toml; exercises.toml has hints and hunts
 folder.py  a learner's folder: files and progress
+ready.py   whether a learner's machine can do all this
+room.py    for the instructor: how far each learner is
 """
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the system's, if .venv is not active
+    sys.exit(
+        f"{sys.executable} is Python {sys.version.split()[0]}, but the workshop needs "
+        "3.11 or newer: source .venv/bin/activate, then try again"
+    )

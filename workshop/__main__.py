@@ -8,6 +8,7 @@ hint                show a hint; ask again for the next (there are three)
 solution            show one right answer: once you have solved it, or when you ask twice
 reset               start the exercise again; your script is kept beside the new one
 watch               check at every save, until Ctrl-C
+ready               before you begin: is this machine ready? (10 to 20 seconds)
 report FOLDER...    for the instructor: show how far each learner is
 """
 
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from tools.errors import UserError, exit_status
 
-from . import room, scenarios, show
+from . import ready, room, scenarios, show
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
 from .judge import judge, passed
@@ -70,6 +71,7 @@ def _parser():
     add("hint", _hint)
     add("solution", _solution)
     add("reset", _reset)
+    add("ready", lambda folder, options: ready.ready(folder), exercise=False)
     sub = add("report", _report, exercise=False)
     sub.add_argument("folders", nargs="+", metavar="FOLDER")
     return parser

@@ -39,10 +39,10 @@ class Folder:
                         found.append(event)
         return found
 
-    def log(self, exercise: Exercise, event: str, **fields):
-        line = json.dumps(
-            {"t": round(time.time()), "exercise": exercise.name, "event": event, **fields}
-        )
+    def log(self, exercise: Exercise | None, event: str, **fields):
+        """Append an event. `exercise` is None for "ready", which is about the machine."""
+        name = exercise.name if exercise else ""
+        line = json.dumps({"t": round(time.time()), "exercise": name, "event": event, **fields})
         with _told(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -24,7 +24,7 @@ def report(paths: list[Path]):
     if not rooms:
         raise UserError("no learner's folder has anything to report")
     width = max(len(str(path)) for path in rooms)
-    say(f"{'learner':{width}}  solved  min  checks  hints  at")
+    say(f"{'learner':{width}}  ready  solved  min  checks  hints  at")
     for path, events in rooms.items():
         say(f"{path!s:{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
     say()
@@ -38,15 +38,20 @@ def report(paths: list[Path]):
 
 
 def _line(events):
+    looks = [event.get("wrong", []) for event in events if event["event"] == "ready"]
+    ready = "–" if not looks else "no" if looks[-1] else "yes"
+    # `ready` counts in no other column, because it is often run the day before.
+    events = [event for event in events if event["event"] != "ready"]
     solved = {event["exercise"] for event in events if event["event"] == "solved"}
-    minutes = (events[-1]["t"] - events[0]["t"]) / 60
+    begun, last = (events[0]["t"], events[-1]["t"]) if events else (time.time(), time.time())
     checks, hints = (sum(e["event"] == kind for e in events) for kind in ("check", "hint"))
     current = next((e["exercise"] for e in reversed(events) if e["event"] == "start"), "–")
-    quiet = (time.time() - events[-1]["t"]) / 60
+    quiet = (time.time() - last) / 60
     state = f", stuck at {_stuck(events)}" if _stuck(events) else ""
     state += f", nothing for {quiet:.0f} min" if quiet > 10 else ""
-    total = len(exercises())
-    return f"{len(solved):3}/{total}  {minutes:3.0f}  {checks:6}  {hints:5}  {current}{state}"
+    state += f", not ready: {', '.join(looks[-1])}" if ready == "no" else ""
+    done = f"{ready:5}  {len(solved):3}/{len(exercises())}  {(last - begun) / 60:3.0f}"
+    return f"{done}  {checks:6}  {hints:5}  {current}{state}"
 
 
 def _stuck(events):
