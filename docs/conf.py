@@ -33,6 +33,8 @@ extensions = [
     "docs._ext.recipe",
     "docs._ext.table",
     "docs._ext.plain",
+    "docs._ext.torch_role",
+    "docs._ext.page_end",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
@@ -65,7 +67,7 @@ html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = [str(file) for file in filter(own(ROOT), DOCS.glob("_static/*"))]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
-html_css_files = ["series.css"]
+html_css_files = ["series.css", "page_end.css"]
 html_js_files = ["series.js"]
 html_extra_path = ["_build/extra"]  # the scripts, for the links above the diffs
 html_show_sourcelink = False
