@@ -8,7 +8,7 @@ import torch
 from tests.processes import ROOT
 from tests.sites import CONF, Site, end_of, fails, warnings
 from tools.errors import UserError
-from tools.pages import directives, ends, torch_docs
+from tools.pages import directives, ends, notebook, torch_docs
 from tools.pages.lessons import load
 
 pytest.importorskip("sphinx", reason="no sphinx: make docs installs it")
@@ -51,8 +51,8 @@ WRONG = {
     "another page": ("page-end:: wrong", "page-end:: right", "write page-end:: wrong"),
     "no next page": ("   :next: :doc:`/index`\n", "", "with the option :next:"),
     "no such page": (":doc:`/index`", ":doc:`/indexes`", "unknown document: '/indexes'"),
-    "no such name": ("can now stop", "use :torch:`torch.nn.Lineal`", "torch has no torch.nn.Lineal"),
-    "no full name": ("can now stop", "use :torch:`dist.barrier`", "'dist.barrier' is no name of torch"),
+    "no such name": ("now stop", "use :torch:`torch.nn.Lineal`", "torch has no torch.nn.Lineal"),
+    "a short name": ("now stop", "use :torch:`dist.barrier`", "'dist.barrier' is no name of torch"),
     "no text": ("   You can now stop.\n", "", "begins with what the reader can do now"),
 }  # fmt: skip
 
@@ -136,3 +136,15 @@ def test_the_links_of_a_page(page):
     for link in re.findall(r":torch:`([^`]+)`", text):
         address = torch_docs.address(torch_docs.split(link)[1])
         assert address.startswith(DOCS) and FORM.fullmatch(address.removeprefix(DOCS))
+
+
+def test_an_end_in_a_notebook():
+    text = end_of("4_multinode", also="torch.load").replace("Why 0?", "Why ``x``?")
+    *_, cell = notebook.make([("text", "Title\n====="), ("text", text)]).cells
+    assert cell.source.startswith("## What you can do now\n\n")
+    assert "\nYou can now stop.\n" in cell.source and "page-end" not in cell.source
+    folded = "<details><summary>Why <code>x</code>?</summary>\n\nBecause.\n\n</details>"
+    assert folded in cell.source
+    assert f"[`load`]({DOCS}generated/torch.load.html)." in cell.source
+    assert f"[`all_gather_object`]({DOCS}distributed.html#" in cell.source
+    assert "`python -m workshop start multinode`" in cell.source and ":torch:" not in cell.source

@@ -341,8 +341,8 @@ axes.legend()
 #       800. The bytes hardly grow. The rounds do, from 14 to 1,598, and each of them costs the
 #       latency of a message.
 #
-#    .. fold:: Buckets filled from the first layer to the last would give the same averages. What would be lost?
+#    .. fold:: A model is a single large layer. How much do hooks and buckets gain?
 #
-#       The overlap. ``backward()`` reaches the first layers last, so the first bucket would be
-#       complete only at its end. All ranks start their all-reduces in the same order, so the later
-#       buckets would have to wait for it, and nothing would be sent while gradients are computed.
+#       Almost nothing. The only gradients, of its weight and its bias, arrive when ``backward()``
+#       ends, so nothing is left to overlap with. Overlap needs many layers: the gradients of the
+#       later ones travel while those of the earlier ones are computed.

@@ -251,7 +251,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #    .. fold:: Some of your nodes may be taken away at any time. Which one do you name in ``--rdzv-endpoint``?
 #
-#       One that stays. The loss of any other node costs a restart and the steps since the last
+#       One that stays. The loss of any other node costs a restart and the epochs since the last
 #       save. The loss of the endpoint ends the agents of all nodes, because its agent holds the
 #       store.
 #

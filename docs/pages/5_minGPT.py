@@ -237,7 +237,7 @@ axes.legend()
 #       character gets about the same probability. A first loss far above that points to a mistake
 #       in the initialization.
 #
-#    .. fold:: You leave out ``is_causal=True``. What happens to the loss, and to the text that the model writes?
+#    .. fold:: Attention without ``is_causal``: what happens to the loss, and to the text that the model writes?
 #
 #       The loss falls far lower than before, because each position can look up the next token in
 #       the input. The text is worse: when the model writes, there is no next token to look up.

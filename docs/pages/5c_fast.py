@@ -279,6 +279,6 @@ Fast training
 #
 #    .. fold:: In ``fp16``, one gradient overflows on rank 1 only. Why does rank 0 skip the step as well?
 #
-#       DDP averages the gradients before the scaler looks at them. If one number of the average is
-#       infinite, it is so on every rank. Each rank sees it, skips the step and halves the factor,
-#       so the ranks stay equal.
+#       DDP averages the gradients before the scaler looks at them. Where one rank's gradient is
+#       infinite, the average is infinite or not a number, and every rank has the same average.
+#       Each rank sees it, skips the step and halves the factor, so the ranks stay equal.
