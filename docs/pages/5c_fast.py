@@ -260,7 +260,7 @@ Fast training
 #
 # .. page-end:: 5c_fast
 #    :next: :doc:`your_script`, to do the same with a script of yours
-#    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile, torch.distributed.optim.ZeroRedundancyOptimizer, torch.distributed.fsdp.fully_shard, torch.distributed.checkpoint, torch.utils.checkpoint
+#    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile, torch.distributed.optim.ZeroRedundancyOptimizer, torch.distributed.fsdp.fully_shard, torch.distributed.checkpoint <torch.distributed.checkpoint>, torch.utils.checkpoint <torch.utils.checkpoint>
 #
 #    You can now train in 16 bits, take a batch in parts, and predict whether a second process
 #    makes a step faster.
