@@ -40,6 +40,8 @@ extensions = [
     "docs._ext.terminal",
     "docs._ext.front",
     "docs._ext.card",
+    "docs._ext.torch_role",
+    "docs._ext.page_end",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
@@ -72,7 +74,7 @@ html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = [str(file) for file in filter(own(ROOT), DOCS.glob("_static/*"))]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
-html_css_files = ["series.css", "figures.css", "front.css"]
+html_css_files = ["series.css", "figures.css", "front.css", "page_end.css"]
 html_js_files = ["series.js", ("terminal.js", {"defer": "defer"})]
 html_extra_path = ["_build/extra"]  # the scripts, for the links above the diffs
 html_show_sourcelink = False

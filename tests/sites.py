@@ -39,7 +39,7 @@ class Site:
 
     def __init__(self, root: Path, conf: str | None = CONF):
         self.root, self.docs = root, root / "docs"
-        for folder in ("tools", "docs/_ext"):
+        for folder in ("tools", "docs/_ext", "workshop"):
             ignored = shutil.ignore_patterns("__pycache__", "bench")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         for file in ("single_gpu.py", "multigpu.py", "utils.py", "guard.py", "docs/lab.py"):
@@ -105,6 +105,15 @@ def page_of(lesson):
     text += "\n".join(f"{title}\n{'-' * 60}\n\n{diff}" for title, diff in sections)
     names = [*(stage.name for stage in stages.of(lesson)[1:-1]), lesson.file]
     return text + run_of(*(f"echo {name}" for name in names))
+
+
+def end_of(page, questions=3, **options):
+    """The last section of a page."""
+    facts = {"next": ":doc:`/index`", **options}
+    head = "".join(f"   :{name}: {value}\n" for name, value in facts.items())
+    folds = "".join(f"   .. fold:: Why {n}?\n\n      Because.\n\n" for n in range(questions))
+    title = f"\nWhat you can do now\n{'-' * 40}\n\n"
+    return f"{title}.. page-end:: {page}\n{head}\n   You can now stop.\n\n{folds}"
 
 
 def diff_of(edit, prose="   Because.\n", confirmed=None):

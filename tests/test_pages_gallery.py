@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import LESSONS, ROOT
-from tests.sites import Site, page_of, run_of
+from tests.sites import Site, end_of, page_of, run_of
 
 for needed in ("sphinx_gallery", "furo", "matplotlib"):
     pytest.importorskip(needed, reason=f"no {needed}: make docs installs it")
@@ -32,12 +32,13 @@ axes.plot([1, 2])
 """
 
 
-def gallery_page(rst, code=""):
+def gallery_page(name, rst, code=""):
     """A page of docs/pages. Its first block is only the title, as gallery requires."""
+    end = "".join(f"# {line}".rstrip() + "\n" for line in end_of(name).split("\n"))
     title, underline, *rest = rst.split("\n")
     body = "\n".join(f"# {line}".rstrip() for line in rest)
     head = f'# %% [markdown]\n"""\n{title}\n{underline}\n"""\n# %% [markdown]\n{body}\n'
-    return head + code
+    return f"{head}{code}\n# %% [markdown]\n{end}"
 
 
 @pytest.fixture
@@ -53,12 +54,13 @@ def site(tmp_path):
     pages = ["0_intro", site.lesson.page]
     toctree = "".join(f"   series/{page}\n" for page in pages)
     site.write("docs/index.rst", f"Index\n=====\n\nTwo pages.\n\n.. toctree::\n\n{toctree}")
-    site.write("docs/pages/index.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
+    for name in ("index", "workshop"):
+        site.write(f"docs/pages/{name}.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
     intro = "Intro\n=====\n\nHere.\n" + run_of("python says.py", expect="it says")
-    site.write("docs/pages/0_intro.py", gallery_page(intro, CODE))
+    site.write("docs/pages/0_intro.py", gallery_page("0_intro", intro, CODE))
     site.page = f"docs/pages/{site.lesson.page}.py"
     script = "\nThe whole script\n----------------\n\n.. lesson-script:: multigpu\n"
-    site.write(site.page, gallery_page(page_of(site.lesson) + script))
+    site.write(site.page, gallery_page(site.lesson.page, page_of(site.lesson) + script))
     return site
 
 

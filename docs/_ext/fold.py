@@ -39,7 +39,8 @@ def depart_html(self, node):
 def visit_text(self, node):
     title = node.pop(0)
     self.new_state(0)
-    self.add_text(f"{title.astext()}:")
+    text = title.astext()
+    self.add_text(text if text.endswith("?") else f"{text}:")
     self.end_state()
 
 

@@ -183,7 +183,7 @@ def check_blocks(app, doctree):
             )  # fmt: skip
     for literal in doctree.findall(nodes.literal):
         text = " ".join(literal.astext().split())
-        if COMMAND.match(text):
+        if not literal.get("ran") and COMMAND.match(text):
             app.env.inline.setdefault(app.env.docname, []).append(text)
 
 

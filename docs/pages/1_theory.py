@@ -322,3 +322,32 @@ axes.legend()
 # - **Save memory.** Every process holds the whole model, its gradients and the optimizer's state.
 # - **Start processes.** ``mp.spawn`` does, in :doc:`2_multigpu`, and ``torchrun`` in
 #   :doc:`3_fault_tolerance`.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 1_theory
+#    :next: :doc:`2_multigpu`, which uses DDP in a training script
+#    :also: torch.distributed.broadcast, torch.nn.parallel.DistributedDataParallel, torch.distributed.isend, torch.distributed.irecv, torch.Tensor.register_post_accumulate_grad_hook
+#
+#    You can now say what DDP does. It broadcasts the weights once, averages the gradients in
+#    buckets during ``backward()``, and sends less than twice their size per step.
+#
+#    .. fold:: The ranks never exchange weights after the start. Why do the weights stay equal?
+#
+#       They start equal, because the constructor broadcasts those of rank 0. In each step every
+#       rank has the same averaged gradients and the same state of its optimizer. The same
+#       computation on the same numbers gives the same weights.
+#
+#    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
+#
+#       A ring sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB with
+#       800. The bytes hardly grow. The rounds do, from 14 to 1,598, and each of them costs the
+#       latency of a message.
+#
+#    .. fold:: A model is a single large layer. How much do hooks and buckets gain?
+#
+#       Almost nothing. The only gradients, of its weight and its bias, arrive when ``backward()``
+#       ends, so nothing is left to overlap with. Overlap needs many layers: the gradients of the
+#       later ones travel while those of the earlier ones are computed.

@@ -41,7 +41,7 @@ Multi-GPU training
 #    :edit: start-the-processes
 #    :confirmed: 3e35d2024bff
 #
-#    ``mp.spawn`` starts ``nprocs`` processes. Each of them calls ``worker``, and the first argument
+#    :torch:`mp.spawn <torch.multiprocessing.spawn>` starts ``nprocs`` processes. Each of them calls ``worker``, and the first argument
 #    it receives is its number: the :term:`rank`, from 0. ``utils.num_processes`` returns the number
 #    of GPUs, or 2 without a GPU; the environment variable ``NPROC`` overrides it.
 #
@@ -71,7 +71,8 @@ Multi-GPU training
 #    :edit: construct-the-process-group
 #    :confirmed: 7c020e0550cb
 #
-#    ``init_process_group`` connects the processes, which now form a :term:`process group`. It reads
+#    :torch:`torch.distributed.init_process_group` connects the processes, which now form a
+#    :term:`process group`. It reads
 #    four environment variables. ``RANK`` says which process this is, and ``WORLD_SIZE`` how many
 #    there are: the
 #    :term:`world size`. ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a
@@ -114,7 +115,7 @@ Multi-GPU training
 #    :edit: distribute-the-data
 #    :confirmed: d558a0cbbe89
 #
-#    ``DistributedSampler`` asks the process group for rank and world size. On every rank it
+#    :torch:`torch.utils.data.DistributedSampler` asks the process group for rank and world size. On every rank it
 #    shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0 takes the
 #    first, rank 1 the second, rank 0 the third. If the number of samples is not a multiple of the
 #    number of processes, it repeats a few, so that all ranks take equally many steps.
@@ -171,7 +172,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: construct-the-ddp-model
 #    :confirmed: 30702bd61ca2
 #
-#    ``DDP`` wraps the model. Its constructor broadcasts rank 0's weights, so all copies start
+#    :torch:`DDP <torch.nn.parallel.DistributedDataParallel>` wraps the model. Its constructor broadcasts rank 0's weights, so all copies start
 #    equal. During ``backward()`` it averages the gradients over all processes, so the copies stay
 #    equal.
 #    :doc:`1_theory` builds it by hand.
@@ -205,7 +206,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :confirmed: 84c5eb3c00da
 #
 #    DDP averages gradients and nothing else. ``totals`` holds the summed loss and the number of
-#    samples of *this* process. ``all_reduce`` replaces it, on every rank, by the sum over all
+#    samples of *this* process. :torch:`torch.distributed.all_reduce` replaces it, on every rank, by the sum over all
 #    ranks. Then only rank 0 prints the loss.
 #
 #    The order matters. ``all_reduce`` is a :term:`collective`: every rank must call it. After the
@@ -316,7 +317,31 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' multigpu.py > broken.py
 #    python broken.py 3 1
 #
-# The work since the last checkpoint is lost, and this script cannot resume. The next page,
-# :doc:`3_fault_tolerance`, adds that.
+# The work since the last checkpoint is lost, and this script cannot resume.
+
+# %% [markdown]
+# What you can do now
+# -------------------
 #
-# :doc:`symptoms` lists these and more by the text of their error.
+# .. page-end:: 2_multigpu
+#    :next: :doc:`3_fault_tolerance`, or :doc:`your_script` to edit your own. :doc:`symptoms` lists errors by their text
+#
+#    You can now turn a script for one device into one for all GPUs of a machine, and say what each
+#    new line prevents.
+#
+#    .. fold:: You forget ``set_epoch``. What changes in the output?
+#
+#       The first epoch stays the same, because the sampler starts with the order of epoch 0. From
+#       the second epoch on, the losses and the weights differ a little. No count changes and no
+#       error appears.
+#
+#    .. fold:: With ``NPROC=4`` the loss of the first epoch is higher than with two processes. Is that a mistake?
+#
+#       No. Each process takes 32 samples per step, so four take 128, and an epoch has 16 steps
+#       instead of 32. Fewer steps with the same learning rate move the weights less far.
+#
+#    .. fold:: After the fourth edit both ranks have the same weights. Why do they still print different losses?
+#
+#       Each computes the loss of its own half of the samples, and the same model has different
+#       losses on different data. The fifth edit adds up the losses and the counts of all ranks.
+#       Only then do the lines describe all samples.

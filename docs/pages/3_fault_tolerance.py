@@ -10,8 +10,8 @@ Fault tolerance
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run and the more devices it has, the more likely one of them fails. ``torchrun``, the
-# launcher that comes with PyTorch, starts the finished script:
+# The longer a run and the more devices it has, the more likely one of them fails.
+# :torch:`torchrun <torch.distributed.run>`, the launcher that comes with PyTorch, starts the finished script:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -136,7 +136,8 @@ Fault tolerance
 #    :edit: name-the-cause
 #    :confirmed: 75ff9d104eaf
 #
-#    If ``worker`` ends with an exception, ``@record`` writes it into a file. ``torchrun`` reads the
+#    If ``worker`` ends with an exception,
+#    :torch:`@record <torch.distributed.elastic.multiprocessing.errors.record>` writes it into a file. ``torchrun`` reads the
 #    file and quotes it in the report.
 #
 # .. run::
@@ -315,7 +316,34 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
 #
 # Restarts and checkpoints protect a run against the death of its processes. But a machine that is
-# lost takes the checkpoint with it. The next page, :doc:`4_multinode`, trains on several machines
-# and loses one.
+# lost takes the checkpoint with it.
 #
 # :doc:`symptoms` lists these errors and more by their text.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 3_fault_tolerance
+#    :next: :doc:`4_multinode`, which loses a whole machine
+#    :also: torchrun <torch.distributed.run>, torch.load
+#
+#    You can now make a run survive the death of its processes, and prove with a second run that it
+#    ends with the same weights.
+#
+#    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
+#
+#       About five on average, and fewer than ten. Saving more often loses less, but training waits
+#       for each save. If an epoch takes a minute and a save a second, save after every epoch.
+#
+#    .. fold:: A bug raises an error in epoch 7 of every attempt. What does ``--max-restarts=3`` do?
+#
+#       ``torchrun`` starts the workers four times in all. Each attempt resumes from the same
+#       checkpoint and fails in the same epoch, and then ``torchrun`` reports the error. Restarts
+#       help only against failures that do not repeat.
+#
+#    .. fold:: A run of two processes saved a checkpoint. You resume it with four. What changes?
+#
+#       It works, because nothing in the checkpoint depends on the number of processes. But
+#       ``--batch_size`` counts per process, so a step now takes 128 samples instead of 64. The run
+#       no longer ends with the weights of the undisturbed one.

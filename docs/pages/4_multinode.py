@@ -129,9 +129,10 @@ Multi-node training
 #    :edit: resume-from-the-newest
 #    :confirmed: ea9ac0b4acbb
 #
-#    ``all_gather_object`` collects the count of epochs from every rank, in the order of the ranks.
+#    :torch:`torch.distributed.all_gather_object` collects the count of epochs from every rank, in the order of the ranks.
 #    So every rank holds the same list, and finds the same maximum in it. The first rank with that
-#    count broadcasts its checkpoint to all others. ``broadcast_object_list`` takes a list because
+#    count broadcasts its checkpoint to all others.
+#    :torch:`torch.distributed.broadcast_object_list` takes a list because
 #    it replaces the list's contents by what it receives.
 #
 #    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
@@ -240,3 +241,32 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # half a file should be looked at first.
 #
 # :doc:`symptoms` lists these and more by the text of their error.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 4_multinode
+#    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster
+#    :also: torchrun <torch.distributed.run>, torch.distributed.TCPStore
+#
+#    You can now train on several machines that share nothing but a network, and replace one of
+#    them, with an empty disk, during the run.
+#
+#    .. fold:: ``node1`` has a checkpoint of 20 epochs, ``node2`` one of 10. Where do they resume?
+#
+#       Both resume after epoch 20. Every rank learns both counts, and the first rank with 20
+#       broadcasts its whole checkpoint. The file of ``node2`` is not used, and the next save
+#       replaces it.
+#
+#    .. fold:: Some of your nodes may be taken away at any time. Which one do you name in ``--rdzv-endpoint``?
+#
+#       One that stays. The loss of any other node costs a restart and the epochs since the last
+#       save. The loss of the endpoint ends the agents of all nodes, because its agent holds the
+#       store.
+#
+#    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
+#
+#       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
+#       enough. The edits do no harm: each node writes the same content to a temporary file and
+#       renames it.

@@ -219,3 +219,31 @@ axes.legend()
 #    :status: 1
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data missing.txt |& grep main.py:
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 5_minGPT
+#    :next: :doc:`5a_exact`, which starts from the stage ``mingpt@1``
+#    :also: torch.nn.functional.cross_entropy, torch.nn.functional.scaled_dot_product_attention, torch.nn.LayerNorm
+#
+#    You can now train a GPT on a text of yours, and say what attention, the MLP and ``lm_head``
+#    do.
+#
+#    .. fold:: Your vocabulary has 67 characters. Which loss do you expect before the first step?
+#
+#       About ln 67 = 4.20. The weights start small, so all scores are nearly equal and every
+#       character gets about the same probability. A first loss far above that points to a mistake
+#       in the initialization.
+#
+#    .. fold:: Attention without ``is_causal``: what happens to the loss, and to the text that the model writes?
+#
+#       The loss falls far lower than before, because each position can look up the next token in
+#       the input. The text is worse: when the model writes, there is no next token to look up.
+#
+#    .. fold:: DDP wraps this model without any change. What could a model do that would prevent it?
+#
+#       It could leave out some parameters in some steps, for example a layer that only some inputs
+#       use. Their gradients would never come, and DDP would raise an error at the next step. In
+#       this GPT every token passes through every block.

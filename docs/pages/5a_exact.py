@@ -226,4 +226,31 @@ Exact training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
 # So far a run resumes exactly if it has no dropout, and loses the steps since its last checkpoint.
-# The next page, :doc:`5b_robust`, changes both.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 5a_exact
+#    :next: :doc:`5b_robust`
+#
+#    You can now resume a run in the middle of its data, compare runs with different numbers of
+#    processes, and validate exactly.
+#
+#    .. fold:: You resume after step 1,000 with four processes instead of two. Which samples does the next step take?
+#
+#       The same ones. The samples of a step follow from the seed and the number of the step, and
+#       are drawn for all processes together. With four processes each takes a quarter of them,
+#       with two a half.
+#
+#    .. fold:: You stop at step 1,000 of 2,000 and resume with ``--total_steps 4000``. What happens to the learning rate?
+#
+#       It jumps up. The rate is a function of the step and of ``--total_steps``. Step 1,000 was
+#       halfway down the cosine and is now at a quarter of the way, so the rate rises from about 50
+#       % to about 85 % of its range.
+#
+#    .. fold:: Clipping needs no collective under DDP. If each rank held only a part of the gradients, would it?
+#
+#       Yes. The length of the gradient is the root of the sum of all squares, and such a rank
+#       knows only its part of that sum. The ranks would have to add up their sums first. Under DDP
+#       every rank has the whole averaged gradient.

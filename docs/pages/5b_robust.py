@@ -136,5 +136,31 @@ Robust training
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
 # previous checkpoint is still on the disk, undamaged. A validation that has already begun runs to
 # its end first; ``--val_tokens`` bounds it. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
+
+# %% [markdown]
+# What you can do now
+# -------------------
 #
-# The trainer is exact and robust now. The last page, :doc:`5c_fast`, makes it fast.
+# .. page-end:: 5b_robust
+#    :next: :doc:`5c_fast`
+#
+#    You can now save while training continues, repeat the random numbers after a restart, and stop
+#    between two steps when a scheduler asks for it.
+#
+#    .. fold:: A run with dropout used four processes. You resume it with two. Are the losses still the same?
+#
+#       No. The samples are the same, and both ranks get back the state of their generator. But
+#       each now takes half of the batch instead of a quarter, so its generator drops other units.
+#       Without dropout the losses would agree up to rounding.
+#
+#    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
+#
+#       ``save`` first waits until the last checkpoint is on the disk, so training waits for the
+#       disk at every save. No checkpoint is skipped or mixed with another. Raise ``--save_every``
+#       or use a faster disk.
+#
+#    .. fold:: Each rank looks at its own flag after a step, and stops if it is set. What can go wrong?
+#
+#       The signal can arrive after one rank has looked and before another does. One rank then
+#       leaves the loop, and the other starts a step and waits for its gradients. The all-reduce of
+#       the flags gives all ranks the same answer after the same step.

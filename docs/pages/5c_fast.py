@@ -253,3 +253,32 @@ Fast training
 # counts.
 #
 # :doc:`symptoms` lists more, by the text of their error.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: 5c_fast
+#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile, torch.distributed.optim.ZeroRedundancyOptimizer, torch.distributed.fsdp.fully_shard, torch.distributed.checkpoint <torch.distributed.checkpoint>, torch.utils.checkpoint <torch.utils.checkpoint>
+#
+#    You can now train in 16 bits, take a batch in parts, and predict whether a second process
+#    makes a step faster.
+#
+#    .. fold:: A batch does not fit into one GPU. How does accumulating four parts differ from using four GPUs?
+#
+#       The update is the same up to rounding. One GPU computes the parts one after the other, and
+#       needs no all-reduce. Four GPUs compute them at the same time, for one all-reduce per step,
+#       and each holds the whole model and the state of its optimizer.
+#
+#    .. fold:: One process takes 4 ms for a step, and an all-reduce takes 3 ms. Nothing overlaps. When do two processes win?
+#
+#       With this batch they take 4 / 2 + 3 = 5 ms and lose. With twice the batch they take 4 + 3 =
+#       7 ms against 8, and win. The all-reduce stays at 3 ms, because the gradients are as large
+#       as before.
+#
+#    .. fold:: In ``fp16``, one gradient overflows on rank 1 only. Why does rank 0 skip the step as well?
+#
+#       DDP averages the gradients before the scaler looks at them. Where one rank's gradient is
+#       infinite, the average is infinite or not a number, and every rank has the same average.
+#       Each rank sees it, skips the step and halves the factor, so the ranks stay equal.

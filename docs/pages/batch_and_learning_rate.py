@@ -138,3 +138,30 @@ axes.legend()
 # %% [markdown]
 # The curve of two processes is now close to that of one. A linear model makes this easy. With your
 # model, measure.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: batch_and_learning_rate
+#    :next: :doc:`5c_fast`, which says when more processes are faster
+#
+#    You can now say which batch a step uses, tell rounding from a mistake, and choose a learning
+#    rate for more devices.
+#
+#    .. fold:: You replace one GPU with 256 samples per step by 8 GPUs with 32 each. Which learning rate?
+#
+#       The same one. The global batch is 256 as before, so the averaged gradient is the same up to
+#       rounding, and an epoch has as many steps. Only a larger global batch asks for another rate.
+#
+#    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
+#
+#       An epoch has a quarter of the steps, and each is about four times as long. So it moves the
+#       weights about as far, as long as the gradient hardly changes within four of the small
+#       steps. With a large enough batch it does change, and the rule ends.
+#
+#    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
+#
+#       After averaging, a token of rank 0 counts three times as much as one of rank 1. Divide both
+#       sums by 400, the tokens of all ranks, and multiply them by 2, because DDP divides by the
+#       number of processes. Then every token counts the same.

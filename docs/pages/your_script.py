@@ -39,7 +39,7 @@ From your script to DDP
 #    :edit: join-the-group
 #    :confirmed: 8131a7af6a59
 #
-#    ``torchrun``, the launcher of :doc:`3_fault_tolerance`, starts the processes, and tells each of
+#    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the processes, and tells each of
 #    them its numbers through the environment. ``LOCAL_WORLD_SIZE`` is the number of processes on
 #    this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number of the process on its
 #    machine. ``set_device_index`` makes the GPU of that number the current one. From then on
@@ -71,7 +71,7 @@ From your script to DDP
 #    :edit: share-the-images
 #    :confirmed: 74010a6f62c5
 #
-#    ``DistributedSampler`` replaces ``shuffle=True``. It shuffles all images, in the same order on
+#    :torch:`torch.utils.data.DistributedSampler` replaces ``shuffle=True``. It shuffles all images, in the same order on
 #    every rank, and gives each rank its share. ``set_epoch`` makes the order change per epoch.
 #
 #    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
@@ -116,7 +116,8 @@ From your script to DDP
 #    buffers. No gradient changes them, each rank computes them from its own images, and so they
 #    differ. In training, DDP therefore broadcasts rank 0's buffers to all ranks at the beginning of
 #    every ``forward``. And while it trains, BatchNorm normalizes with the mean and variance of
-#    *its* batch: 32 images now, and 64 before. ``nn.SyncBatchNorm`` computes both over all ranks.
+#    *its* batch: 32 images now, and 64 before.
+#    :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>` computes both over all ranks.
 #    It is worth its cost if a rank has only a few images per step. It needs GPUs: on the CPU DDP
 #    raises ``SyncBatchNorm layers only work with GPU modules``.
 #
@@ -394,3 +395,32 @@ From your script to DDP
 #    Random seeds
 #       Different per rank for dropout and augmentation, the same for data and splits. The initial
 #       weights may be either, because DDP broadcasts those of rank 0.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: your_script
+#    :next: :doc:`3_fault_tolerance`, to survive crashes, or :doc:`symptoms`, if it hangs
+#    :also: torchrun <torch.distributed.run>, torch.nn.SyncBatchNorm
+#
+#    You can now change your own training script to use all GPUs of a machine, and check each
+#    change by what the ranks print.
+#
+#    .. fold:: You keep 64 images per process instead of dividing. What changes, and how do you check your port then?
+#
+#       The global batch is 128, so an epoch has 24 steps instead of 47 with the same learning
+#       rate. That is another training, not a wrong one. Compare it with one process and
+#       ``--batch-size 128``.
+#
+#    .. fold:: You stop early with ``if accuracy < 0.5: break``, below the line that is for rank 0 only. What happens?
+#
+#       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for it:
+#       they fail when its connection closes, or hang until a timeout. Put the test above that
+#       line, where all ranks have the same accuracy.
+#
+#    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
+#
+#       The probe's ``weights``. From the step at which the learning rates part, the same gradients
+#       move the weights by different amounts, and the two sums differ. The printed learning rate
+#       shows it too, if both ranks print.

@@ -14,7 +14,7 @@ import nbformat.v4 as new
 from tools import series
 from tools.series import stages
 
-from . import directives, shell
+from . import directives, ends, shell, torch_docs
 from .lessons import load
 
 FIRST = '''\
@@ -110,7 +110,13 @@ def _text_cells(text, lessons):
             prose += f"\n**Figure on the page.** {found.body}\n\n"
         elif found.name == "fold":
             folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
-            prose += f"\n**{found.argument}**\n\n{folded}\n\n"
+            title = re.sub("``(.+?)``", r"<code>\1</code>", found.argument)
+            prose += f"\n<details><summary>{title}</summary>\n\n{folded}\n\n</details>\n\n"
+        elif found.name == "page-end":
+            text = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
+            also = found.options.get("also", "")
+            lines = ends.lines(lessons, found.argument, found.options["next"], also)
+            prose += "\n" + "\n\n".join([text, *lines]) + "\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
@@ -170,10 +176,16 @@ def _markdown(text):
         for mark, level in (("=", "#"), ("-", "##"), ("~", "###")):
             part = re.sub(rf"(?m)^(\S.*)\n{re.escape(mark)}{{3,}}$", rf"{level} \1", part)
         part = re.sub(r":(?:doc|ref|term|index):`([^`<]+?)(?: *<[^`>]+>)?`", r"*\1*", part)
+        part = re.sub(r":torch:`(.+?)`", _torch_link, part, flags=re.DOTALL)
         part = re.sub(r":math:`(.+?)`", r"$\1$", part)
         part = re.sub(r"`([^`<]+?)\s*<([^`>]+)>`__?", r"[\1](\2)", part)
         fences[i] = re.sub(r"``(.+?)``", r"`\1`", part, flags=re.DOTALL)
     return new.new_markdown_cell("".join(fences).strip())
+
+
+def _torch_link(found):
+    text, name = torch_docs.split(found[1])
+    return f"[`{text}`]({torch_docs.address(name)})"
 
 
 def setup(app):

@@ -1,0 +1,80 @@
+"""The end of a page: what the reader can do now, questions, an exercise, and where to go next.
+
+    What you can do now
+    -------------------
+
+    .. page-end:: 2_multigpu
+       :next: :doc:`3_fault_tolerance`
+       :also: torchrun <torch.distributed.run>
+
+       You can now …
+
+       .. fold:: A question?
+
+          Its answer.
+
+The argument is the name of the page. The command of the exercise is derived from lessons.toml, and
+the links to PyTorch's documentation from the lines that the page's diffs add; `:also:` adds links
+to what those lines do not name. The build fails for a page docs/pages/NAME.py that does not end
+like this, or that asks fewer than three questions.
+"""
+
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from tools.pages import ends
+
+from .fold import fold
+from .lesson_diff import lessons
+
+logger = logging.getLogger(__name__)
+TITLE = "What you can do now"
+QUESTIONS = 3
+
+
+class PageEnd(SphinxDirective):
+    required_arguments = 1
+    option_spec: ClassVar = {
+        "next": directives.unchanged_required,
+        "also": directives.unchanged_required,
+    }
+    has_content = True
+
+    def run(self):
+        page = self.env.docname.rpartition("/")[2]
+        if self.arguments[0] != page or "next" not in self.options:
+            raise self.error(f"write page-end:: {page}, with the option :next:")
+        text = self.parse_content_to_nodes()
+        if not isinstance(text[0], nodes.paragraph):
+            raise self.error("the end of a page begins with what the reader can do now")
+        if sum(isinstance(node, fold) for node in text) < QUESTIONS:
+            raise self.error(f"the end of a page asks {QUESTIONS} questions, each in a fold")
+        also = self.options.get("also", "")
+        lines = ends.lines(lessons(), page, self.options["next"], also)
+        links = self.parse_text_to_nodes("\n\n".join(lines))
+        for paragraph in links:
+            for literal in paragraph.findall(nodes.literal):
+                literal["ran"] = True  # ends.lines has asked the workshop for this exercise
+        return [nodes.container("", *text, *links, classes=["page-end"])]
+
+
+def check_ends(app, doctree):
+    page = app.env.docname.rpartition("/")[2]
+    if not Path(app.srcdir, "pages", f"{page}.py").is_file():
+        return
+    last = list(doctree.findall(nodes.section))[-1]
+    # sphinx-gallery adds its links after it.
+    ends = [node for node in last[1:2] if "page-end" in node.get("classes", ())]
+    if not ends or last[0].astext() != TITLE:
+        message = "this page must end with a section %r that begins with a page-end"
+        logger.warning(message, TITLE, location=app.env.docname)
+
+
+def setup(app):
+    app.add_directive("page-end", PageEnd)
+    app.connect("doctree-read", check_ends)

@@ -1,0 +1,63 @@
+"""Where PyTorch's documentation describes a name.
+
+The address has the version of the installed torch, not `stable`, for two reasons: the scripts ran
+with this version, and a page of `stable` only forwards to that of the newest one, which may have
+moved meanwhile.
+"""
+
+import inspect
+import pkgutil
+import re
+
+from tools.errors import UserError
+
+SITE = "https://docs.pytorch.org/docs"
+# The first entry that is the name, or a package around it, says which page. {} is the name.
+PAGES = {
+    "torch.amp.GradScaler": "amp.html#gradient-scaling",  # described in prose only
+    "torch.amp": "amp.html#{}",
+    "torch.autocast": "amp.html#{}",
+    "torch.distributed.checkpoint": "distributed.checkpoint.html",
+    "torch.distributed.elastic.multiprocessing.errors": "elastic/errors.html#{}",
+    "torch.distributed.fsdp.fully_shard": "distributed.fsdp.fully_shard.html#{}",
+    "torch.distributed.get_node_local_rank": "distributed.html",  # it has no entry there
+    "torch.distributed.optim": "distributed.optim.html#{}",
+    "torch.distributed.run": "elastic/run.html",
+    "torch.distributed": "distributed.html#{}",
+    "torch.multiprocessing.spawn": "multiprocessing.html#torch.multiprocessing.spawn.spawn",
+    "torch.utils.checkpoint.checkpoint": "checkpoint.html#{}",
+    "torch.utils.checkpoint": "checkpoint.html",
+    "torch.utils.data.DistributedSampler": (
+        "data.html#torch.utils.data.distributed.DistributedSampler"
+    ),
+    "torch.utils.data": "data.html#{}",
+    "torch": "generated/{}.html",
+}
+
+
+def address(name: str) -> str:
+    """The page of a name, such as `torch.nn.Linear`. Raises UserError if torch lacks the name."""
+    if name.partition(".")[0] != "torch":
+        raise UserError(f"{name!r} is no name of torch: write it in full, as torch.nn.Linear")
+    version = re.match(r"\d+\.\d+", _find("torch").__version__)[0]
+    _find(name)
+    owner = name.rpartition(".")[0]
+    # A method is on the page of its class. Those of a tensor have their own pages.
+    if owner not in ("", "torch.Tensor") and inspect.isclass(_find(owner)):
+        return f"{address(owner).partition('#')[0]}#{name}"
+    entry = next(known for known in PAGES if f"{name}.".startswith(f"{known}."))
+    return f"{SITE}/{version}/{PAGES[entry].format(name)}"
+
+
+def _find(name):
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        raise UserError(f"the installed torch has no {name}") from None
+
+
+def split(text: str) -> tuple[str, str]:
+    """What to show and the name: of `text <name>`, or of a name, which shows its last part."""
+    if found := re.fullmatch(r"(.+?)\s*<(.+)>", text, re.DOTALL):
+        return found[1], found[2]
+    return text.rpartition(".")[2], text
