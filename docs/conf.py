@@ -29,6 +29,7 @@ extensions = [
     "docs._ext.run",
     "docs._ext.fold",
     "docs._ext.cells",
+    "docs._ext.play",
     "docs._ext.strip",
     "docs._ext.recipe",
     "docs._ext.table",

@@ -109,6 +109,8 @@ def _text_cells(text, lessons):
         elif found.name == "fold":
             folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
             prose += f"\n**{found.argument}**\n\n{folded}\n\n"
+        elif found.name == "play":  # the cell above draws the figure
+            prose += f"\n*{' '.join(found.body.split())}*\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
