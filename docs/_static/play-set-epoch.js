@@ -31,6 +31,7 @@ play.figures["set-epoch"] = ({ orders }) => {
       const square = play.make("span", { title: `sample ${sample}` }, ranks.join(" "));
       square.style.setProperty("--first", `var(--rank-${ranks[0]})`);
       square.style.setProperty("--last", `var(--rank-${ranks.at(-1)})`);
+      if (ranks.length > 1) square.className = "twice";
       return square;
     });
     const words = hand.map((samples, rank) => `rank ${rank}: ${samples.join(", ")}`);
