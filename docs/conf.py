@@ -30,6 +30,7 @@ extensions = [
     "docs._ext.run",
     "docs._ext.fold",
     "docs._ext.cells",
+    "docs._ext.play",
     "docs._ext.strip",
     "docs._ext.recipe",
     "docs._ext.table",

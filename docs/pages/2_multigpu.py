@@ -136,8 +136,7 @@ Multi-GPU training
 # Each rank saw 1,024 samples. But look at ``weights``, the sum of a rank's weights, at the end of
 # the probe's lines. The two differ. There are two models now, each trained on one half of the data.
 #
-# The figure shows what ``set_epoch`` does, for 32 samples. A square is a sample, a row is an epoch,
-# and the colour is the rank that has the sample.
+# The figure shows what ``set_epoch`` does, for 32 samples.
 
 # %%
 import lab
@@ -163,6 +162,10 @@ handles, labels = axes[0].get_legend_handles_labels()
 figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 
 # %% [markdown]
+# .. play:: set-epoch
+#
+#    A square is a sample, a row is an epoch, and the colour is the rank that has the sample.
+#
 # Constructing the DDP model
 # --------------------------
 #

@@ -42,12 +42,12 @@ def check_width(page):
     assert width <= room, f"{page.url} is {width} px wide in a window of {room}"
 
 
-def check_accessible(page, **options):
+def check_accessible(page, context=None, **options):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     options["resultTypes"] = ["violations"]  # otherwise it reports megabytes of passes
     found = [
         f"{page.url}: {violation['id']}: {violation['help']}: {node['html'][:200]}"
-        for violation in axe.Axe().run(page, options=options).response["violations"]
+        for violation in axe.Axe().run(page, context, options).response["violations"]
         for node in violation["nodes"]
     ]
     assert not found, "\n".join(found[:20])

@@ -117,6 +117,8 @@ def _text_cells(text, lessons):
             also = found.options.get("also", "")
             lines = ends.lines(lessons, found.argument, found.options["next"], also)
             prose += "\n" + "\n\n".join([text, *lines]) + "\n\n"
+        elif found.name == "play":  # the cell above draws the figure
+            prose += f"\n*{' '.join(found.body.split())}*\n\n"
         elif found.name in ("note", "tip", "warning"):
             lines = f"{found.argument}\n{found.body}".strip().split("\n")
             prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"

@@ -1,0 +1,98 @@
+"""A figure to play with: keyboard, mouse or touch change it.
+
+    .. play:: ring
+
+       The caption.
+
+docs/_static/play-ring.js draws it, from the data that this module puts into the page. It replaces
+the figure of the code cell above, which readers without JavaScript see, and readers of the text
+and of the notebook.
+"""
+
+import json
+from dataclasses import asdict
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from docs.theory import step_time
+
+CELL = '<details class="picture-code">', 'class="picture"'  # in its code, in its figure
+
+
+def overlap():
+    return {"models": [asdict(model) for model in step_time.MODELS]}
+
+
+def set_epoch():
+    """The order of 32 samples in each of 8 epochs, as torch shuffles them."""
+    from torch.utils.data import DistributedSampler
+
+    sampler, orders = DistributedSampler(range(32), num_replicas=1, rank=0), []
+    for epoch in range(8):
+        sampler.set_epoch(epoch)
+        orders.append(list(sampler))
+    return {"orders": orders}
+
+
+FIGURES = {"ring": dict, "overlap": overlap, "set-epoch": set_epoch}
+
+
+class play(nodes.General, nodes.Element):
+    """The code cell that draws the fallback, then the caption."""
+
+
+class Play(SphinxDirective):
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        name = self.arguments[0]
+        if name not in FIGURES:
+            raise self.error(f"no figure is called {name}; there are: {', '.join(FIGURES)}")
+        if not self.content:
+            raise self.error("a figure to play with needs a caption")
+        text, messages = self.parse_inline(" ".join(self.content))
+        return [play("", nodes.paragraph("", "", *text), name=name), *messages]
+
+
+def take_the_cell_above(app, doctree):
+    """Move the code and the figure of the cell above into each node, to be replaced with it."""
+    for node in list(doctree.findall(play)):
+        around, place = node.parent, node.parent.index(node)
+        above = [one.astext() if isinstance(one, nodes.raw) else "" for one in around[:place]]
+        code, figure = (max((i for i, t in enumerate(above) if m in t), default=-1) for m in CELL)
+        if not 0 <= code < figure:
+            raise ValueError(f"{app.env.docname}: no cell above play:: {node['name']} has a figure")
+        cell = around[code:place]
+        del around[code:place]
+        node[:0] = cell
+
+
+def add_files(app, pagename, templatename, context, doctree):
+    names = [node["name"] for node in doctree.findall(play)] if doctree else []
+    if names:
+        app.add_css_file("play.css")
+        for file in ("play", *(f"play-{name}" for name in names)):
+            app.add_js_file(f"{file}.js")
+
+
+def visit_html(self, node):
+    *cell, caption = node.children
+    name, out = node["name"], self.body
+    data = json.dumps(FIGURES[name]())
+    out.append(f'<figure class="play" data-play="{name}">')
+    for child in cell:
+        child.walkabout(self)
+    out.append("<figcaption>")
+    caption.walkabout(self)
+    out.append(f'</figcaption><script type="application/json">{data}</script></figure>\n')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    nothing = (lambda *_: None,) * 2
+    app.add_node(play, html=(visit_html, None), text=nothing)
+    app.add_directive("play", Play)
+    app.connect("doctree-read", take_the_cell_above, priority=600)  # cells.py folds the code first
+    app.connect("html-page-context", add_files)
