@@ -17,7 +17,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from docs.theory import step_time
 
-CELL = '<details class="picture-code">', 'class="picture"'  # in its code, in its figure
 
 
 def overlap():
@@ -57,15 +56,15 @@ class Play(SphinxDirective):
 
 
 def take_the_cell_above(app, doctree):
-    """Move the code and the figure of the cell above into each node, to be replaced with it."""
+    """Move the figure and the code of the cell above into each node, to be replaced with it."""
     for node in list(doctree.findall(play)):
         around, place = node.parent, node.parent.index(node)
         above = [one.astext() if isinstance(one, nodes.raw) else "" for one in around[:place]]
-        code, figure = (max((i for i, t in enumerate(above) if m in t), default=-1) for m in CELL)
-        if not 0 <= code < figure:
+        if not above or above[-1] != "</details>":  # docs/_ext/cells.py ends a figure's code so
             raise ValueError(f"{app.env.docname}: no cell above play:: {node['name']} has a figure")
-        cell = around[code:place]
-        del around[code:place]
+        start = len(above) - 1 - above[::-1].index("<figure>")
+        cell = around[start:place]
+        del around[start:place]
         node[:0] = cell
 
 
