@@ -17,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from docs.theory import step_time
 
+CELL = nodes.raw | nodes.literal_block | nodes.comment  # of pictures.py, cells.py, sphinx-gallery
 
 
 def overlap():
@@ -59,11 +60,12 @@ def take_the_cell_above(app, doctree):
     """Move the figure and the code of the cell above into each node, to be replaced with it."""
     for node in list(doctree.findall(play)):
         around, place = node.parent, node.parent.index(node)
-        above = [one.astext() if isinstance(one, nodes.raw) else "" for one in around[:place]]
-        if not above or above[-1] != "</details>":  # docs/_ext/cells.py ends a figure's code so
+        start = place - 1
+        while start >= 0 and around[start].astext() != "<figure>":
+            start -= 1
+        cell = around[max(start, 0) : place]
+        if start < 0 or not all(isinstance(one, CELL) for one in cell):
             raise ValueError(f"{app.env.docname}: no cell above play:: {node['name']} has a figure")
-        start = len(above) - 1 - above[::-1].index("<figure>")
-        cell = around[start:place]
         del around[start:place]
         node[:0] = cell
 
