@@ -316,7 +316,13 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' multigpu.py > broken.py
 #    python broken.py 3 1
 #
-# The work since the last checkpoint is lost, and this script cannot resume. The next page,
-# :doc:`3_fault_tolerance`, adds that.
+# The work since the last checkpoint is lost, and this script cannot resume.
+# :doc:`3_fault_tolerance` adds that. Before it comes :doc:`batch_and_learning_rate`, which belongs
+# to this page.
 #
 # :doc:`symptoms` lists these and more by the text of their error.
+#
+# .. toctree::
+#    :hidden:
+#
+#    batch_and_learning_rate
