@@ -27,12 +27,14 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
     "docs._ext.lesson_diff",
+    "docs._ext.changed_lines",
     "docs._ext.run",
     "docs._ext.fold",
     "docs._ext.cells",
     "docs._ext.play",
     "docs._ext.strip",
     "docs._ext.recipe",
+    "docs._ext.entries",
     "docs._ext.table",
     "docs._ext.diagram",
     "docs._ext.say",
@@ -75,8 +77,10 @@ html_theme = "furo"
 templates_path = ["_templates"]
 html_static_path = [str(file) for file in filter(own(ROOT), DOCS.glob("_static/*"))]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for favicon.ico and get a 404
-html_css_files = ["series.css", "figures.css", "front.css", "page_end.css"]
-html_js_files = ["series.js", ("terminal.js", {"defer": "defer"})]
+html_css_files = [
+    "series.css", "figures.css", "front.css", "page_end.css", "entries.css", "sheet.css",
+]  # fmt: skip
+html_js_files = ["series.js", ("terminal.js", {"defer": "defer"}), "entries.js", "search.js"]
 html_extra_path = ["_build/extra"]  # the scripts, for the links above the diffs
 html_show_sourcelink = False
 html_copy_source = False

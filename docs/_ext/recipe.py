@@ -1,17 +1,21 @@
-"""A launch recipe as it is in its file, and the tests that name it.
+"""A launch recipe: the commands that start it, and its whole file in a fold.
 
     .. recipe:: slurm.sh
 
-The build fails for a recipe that no test of tests/cluster names.
+The commands are the first indented lines of the file's comment. The role :launch:`slurm.sh` shows
+the first of them in a sentence. The build fails for a recipe that no test of tests/cluster names.
 """
 
 import re
 from pathlib import Path
 
 from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from tools.series import own
+
+from .fold import fold
+from .run import folded
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python"}
@@ -29,11 +33,39 @@ class Recipe(SphinxDirective):
         if not proofs:
             raise self.error(f"no test of tests/cluster runs launch/{file.name}")
         text = file.read_text(encoding="utf-8").rstrip("\n")
-        block = nodes.literal_block(text, text, language=LANGUAGES[file.suffix])
-        block["ran"] = True  # as the directive run marks its blocks
+        lines = usage(text)
+        self.env.commands.setdefault(self.env.docname, []).extend(lines)
+        whole = ran(text, LANGUAGES[file.suffix])
+        size = f"launch/{file.name}, {text.count(chr(10)) + 1} lines"
         note = nodes.paragraph(classes=["run-note"])
-        note += nodes.Text(f"launch/{file.name}; tested in tests/cluster: {', '.join(proofs)}")
-        return [nodes.container("", block, note, classes=["run-block", "recipe"])]
+        note += nodes.Text(f"tested in tests/cluster: {', '.join(proofs)}")
+        body = nodes.container("", whole, note, classes=["run-block", "recipe"])
+        found = [fold("", nodes.inline("", "", nodes.Text(size)), body)]
+        if lines:
+            commands = ran("\n".join(f"$ {folded(line)}" for line in lines), "console")
+            commands["classes"].append("run")
+            found.insert(0, nodes.container("", commands, classes=["run-block"]))
+        return found
+
+
+class Launch(SphinxRole):
+    def run(self):
+        text = (ROOT / "launch" / self.text).read_text(encoding="utf-8")
+        return [nodes.literal("", usage(text)[0])], []
+
+
+def ran(text, language):
+    """A block that the directive run accepts."""
+    block = nodes.literal_block(text, text, language=language)
+    block["ran"] = True
+    return block
+
+
+def usage(text):
+    """The commands in the comment of a recipe, without the remarks after them."""
+    found = re.search(r"(?m)^#\n((?:#   \S.*\n)+)", text)
+    lines = found[1].splitlines() if found else []
+    return [re.sub(r" +\([\w ]+\)$", "", line[4:]) for line in lines]
 
 
 def names(test, name):
@@ -43,3 +75,4 @@ def names(test, name):
 
 def setup(app):
     app.add_directive("recipe", Recipe)
+    app.add_role("launch", Launch())

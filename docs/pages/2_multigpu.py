@@ -309,25 +309,15 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Remember what this looks like: for minutes, a missing process raises no error. It makes the others
 # wait, until they time out.
 #
-# **One process fails.** Let rank 1 fail in its second epoch. ``mp.spawn`` terminates rank 0 and
-# raises the error of rank 1:
-#
-# .. run::
-#    :expect: AssertionError: disaster
-#    :status: 1
-#    :show: 0 3
-#
-#    sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' multigpu.py > broken.py
-#    python broken.py 3 1
-#
-# The work since the last checkpoint is lost, and this script cannot resume.
+# The next page breaks a run in the other way: one process dies. Then ``mp.spawn`` terminates the
+# others.
 
 # %% [markdown]
 # What you can do now
 # -------------------
 #
 # .. page-end:: 2_multigpu
-#    :next: :doc:`3_fault_tolerance`, or :doc:`your_script` to edit your own. :doc:`symptoms` lists errors by their text
+#    :next: :doc:`batch_and_learning_rate`, then :doc:`3_fault_tolerance`, or :doc:`your_script` to edit your own. :doc:`symptoms` lists errors by their text
 #
 #    You can now turn a script for one device into one for all GPUs of a machine, and say what each
 #    new line prevents.
@@ -348,3 +338,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #       Each computes the loss of its own half of the samples, and the same model has different
 #       losses on different data. The fifth edit adds up the losses and the counts of all ranks.
 #       Only then do the lines describe all samples.
+#
+# .. toctree::
+#    :hidden:
+#
+#    batch_and_learning_rate

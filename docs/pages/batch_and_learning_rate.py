@@ -5,9 +5,10 @@ Batch size and learning rate
 """
 
 # %% [markdown]
-# "Two GPUs give another result than one" is a frequent surprise with DDP. The usual cause is the
-# :term:`batch size`. This page shows what changes with the number of processes, what does not, and what to do
-# about the learning rate.
+# **You will be able to** say why two GPUs give another result than one, and to choose the
+# :term:`batch size` and the learning rate for any number of processes.
+#
+# **You need** the script of :doc:`2_multigpu`.
 #
 # What a step uses
 # ----------------

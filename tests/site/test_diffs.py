@@ -54,6 +54,7 @@ def test_copying_a_command_leaves_its_prompt_and_its_output(window, name):
 @pytest.mark.parametrize("name", built(pages('class="run-block recipe')))
 def test_copying_a_recipe_copies_the_file(window, name):
     page = window(name)
+    page.evaluate("document.querySelectorAll('.fold').forEach(fold => { fold.open = true })")
     files = {path.read_text(encoding="utf-8").strip() for path in (ROOT / "launch").iterdir()}
     for block in page.locator(".recipe .highlight").all():
         assert clipboard_after_click(page, block).strip() in files

@@ -1,0 +1,108 @@
+"""The pages to look things up: the filter of the symptoms, search results, the cheat sheet."""
+
+import re
+
+import pytest
+
+from tests.site import pages
+
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
+]
+SYMPTOMS, LAUNCHERS, SHEET = (f"series/{name}.html" for name in
+                              ("symptoms", "launchers", "cheat_sheet"))  # fmt: skip
+CUT_OFF = """[...document.querySelectorAll("article *")].filter(one => {
+    const {width, left, right} = one.getBoundingClientRect();
+    if (!width || (left >= 0 && right <= innerWidth + 1)) return false;
+    for (let at = one; at.tagName != "ARTICLE"; at = at.parentElement)
+        if (/auto|scroll/.test(getComputedStyle(at).overflowX)) return false;
+    return true;
+}).map(one => one.outerHTML.slice(0, 100))"""
+
+
+def entries(page):
+    """The titles in the list that can be seen, which must be those of the entries below it."""
+    links = page.locator(".entries a:visible").all_inner_texts()
+    titles = page.locator("section section section > :is(h2, h3):visible").all_inner_texts()
+    assert links == [title.removesuffix("#") for title in titles]
+    return links
+
+
+def test_filtering_the_symptoms_by_keyboard(window):
+    page = window(SYMPTOMS)
+    box, status = page.get_by_label("Filter the entries"), page.locator(".filter [role=status]")
+    every = entries(page)
+    assert len(every) > 30 and status.inner_text() == f"{len(every)} of {len(every)} entries"
+    box.focus()
+    page.keyboard.type("Signal 9 (SIGKILL) received by PID 4711")  # the page has another number
+    assert entries(page) == ["ChildFailedError … Signal 9 (SIGKILL) received by PID: no restart"]
+    assert status.inner_text() == f"1 of {len(every)} entries"
+    assert not page.get_by_role("heading", name="Described", exact=True).is_visible()
+    page.keyboard.press("Escape")
+    assert box.input_value() == "" and entries(page) == every
+    page.keyboard.type("preemption")  # a term of the index, in no text
+    assert entries(page) == ["SignalException: Process 123 got signal: 15"]
+    page.evaluate("location.hash = '#rendezvoustimeouterror'")  # as a link to a hidden entry does
+    page.locator("#rendezvoustimeouterror h3").wait_for()
+    assert entries(page) == every
+    page.wait_for_function(  # it scrolls smoothly
+        "Math.abs(document.querySelector(':target').getBoundingClientRect().top) < 100"
+    )
+    box.fill("qwertz")
+    assert entries(page) == [] and status.inner_text() == f"0 of {len(every)} entries"
+
+
+def test_the_symptoms_without_javascript(browser, host):
+    page = browser.new_page(base_url=host, java_script_enabled=False)
+    page.goto(SYMPTOMS)
+    assert page.locator("#filter").count() == 0
+    page.locator(".entries a").last.click()
+    assert page.url.endswith("#" + page.locator("section section section").last.get_attribute("id"))
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "words, entry",
+    [
+        ("Address already in use", "The server socket has failed to listen"),
+        ("invalid device ordinal", "CUDA error: invalid device ordinal"),
+        (
+            "RuntimeError: [/a/b.cc:7] Timed out waiting 60000ms for recv operation to complete",
+            "Timed out waiting",
+        ),
+    ],
+)
+def test_the_search_leads_to_the_entry_of_an_error(window, words, entry):
+    page = window("index.html")
+    page.get_by_role("textbox", name="Search").first.fill(words)
+    page.keyboard.press("Enter")
+    page.get_by_text(re.compile("Search finished|did not match")).first.wait_for()
+    link = page.locator("#search-results ul.search li a").first.evaluate("link => link.href")
+    assert f"{SYMPTOMS}#" in link
+    page.goto(link)
+    assert page.locator(":target").inner_text().startswith(entry)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_cheat_sheet_prints_on_one_sheet(window, scheme):
+    page = window(SHEET)
+    page.emulate_media(color_scheme=scheme)
+    sheets = re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))
+    assert len(sheets) == 1
+
+
+def test_a_folded_recipe_leaves_its_command_visible(window):
+    page = window(LAUNCHERS)
+    recipes = page.locator(".fold:has(.recipe)")
+    files = [text.partition(",")[0] for text in recipes.locator("summary").all_inner_texts()]
+    shown = "\n".join(page.locator(".run-block:not(.recipe) pre:visible").all_inner_texts())
+    assert len(files) > 10
+    assert [name for name in files if name not in shown] == ["launch/slurm_node.sh"]
+    assert not page.locator(".recipe").first.is_visible()
+
+
+@pytest.mark.parametrize("name", [SYMPTOMS, LAUNCHERS, SHEET])
+def test_nothing_is_cut_off_on_a_phone(window, name):
+    page = window(name, width=390)
+    assert page.evaluate(CUT_OFF) == []
