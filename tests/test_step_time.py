@@ -1,4 +1,4 @@
-"""The model of time that 1_theory states, against calculations by hand."""
+"""The model of time that 1a_speed states, against calculations by hand."""
 
 import pytest
 import torch

@@ -114,28 +114,31 @@ def diff_html(stage):
         f'{title(stage)}</span><span class="diff-count"><ins>+{added}</ins> '
         f"<del>−{removed}</del></span></div>",
     ]
-    first = True
-    marked = list(zip(numbered(rows), word_marks(rows), series.near_changes(rows), strict=True))
-    for visible, run in groupby(marked, lambda one: one[-1]):
-        run = list(run)
+    marked = zip(numbered(rows), word_marks(rows), series.near_changes(rows), strict=True)
+    runs = [(visible, list(run)) for visible, run in groupby(marked, lambda one: one[-1])]
+    for (visible, run), below in zip(runs, [*runs[1:], None], strict=True):
         body = pre(stage, [(*one, marks) for one, marks, _ in run])
-        changed = [row for (row, *_), *_ in run if row.changed]
         if visible:
-            lines = [row for row in changed if row.counted]
-            scopes = [scope for scope, _ in groupby(row.scope for row in lines)]
-            places = ", ".join(f"<code>{escape(scope)}</code>" for scope in scopes)
-            parts.append(f'<div class="diff-place">in {places}</div>{body}')
-            first = False
+            if not parts[1:]:  # else the fold above says it
+                parts.append(f'<div class="diff-place">{places(run)}</div>')
+            parts.append(body)
         else:
             what = f"{len(run)} line{'s' * (len(run) > 1)}"
-            docstring = any(row.text.strip() for row in changed)
-            what += ", with changes of the docstring" if docstring else ""
-            parts.append(f"<details><summary>{what}{' above' * first}</summary>{body}</details>")
+            if any(row.changed and row.text.strip() for (row, *_), *_ in run):
+                what += ", with changes of the docstring"
+            what += f", then {places(below[1])}" if below else ""
+            parts.append(f"<details><summary>{what}</summary>{body}</details>")
     parts.append(
         f'<details class="stage"><summary>The whole script at this point, {title(stage)}</summary>'
         f"{script_html(stage.source)}</details></div>"
     )
     return "\n".join(parts)
+
+
+def places(run):
+    """The definitions that these rows change."""
+    changed = (row.scope for (row, *_), *_ in run if row.counted)
+    return "in " + ", ".join(f"<code>{escape(scope)}</code>" for scope, _ in groupby(changed))
 
 
 def title(stage):

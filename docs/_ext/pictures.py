@@ -13,12 +13,11 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 END = "</figcaption></figure>"
+PHONE = 3.9  # inches: the width of the text on a phone, so that letters keep their size
 
 
 def scrape(block, block_vars, gallery_conf):
     """Called by sphinx-gallery after each code block; returns the rST that shows its figures."""
-    import lab
-
     rst = []
     for number in plt.get_fignums():
         figure = plt.figure(number)
@@ -26,10 +25,9 @@ def scrape(block, block_vars, gallery_conf):
         if not alt:
             raise ValueError("a picture without words: make it by lab.picture(alt)")
         path = Path(next(block_vars["image_path_iterator"])).with_suffix(".svg")
-        text = io.StringIO()
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
-            figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-        path.write_text(_inline(text.getvalue(), path.stem, alt, lab.INK), encoding="utf-8")
+        wide = _svg(figure, path.stem, alt, "wide")
+        figure.set_size_inches(PHONE, figure.get_figheight())  # its layout follows
+        path.write_text(wide + _svg(figure, path.stem, alt, "narrow"), encoding="utf-8")
         rst.append(
             f"\n\n.. only:: not html\n\n   Figure: {alt}\n\n"
             f".. raw:: html\n\n   <figure>\n\n"
@@ -40,8 +38,15 @@ def scrape(block, block_vars, gallery_conf):
     return "".join(rst)
 
 
-def _inline(svg, prefix, alt, ink):
-    svg = svg[svg.index("<svg") :].replace(ink, "currentColor")
+def _svg(figure, stem, alt, kind):
+    """The figure for wide or for narrow windows; figures.css shows one of the two."""
+    import lab
+
+    text, prefix = io.StringIO(), f"{stem}-{kind}"
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].replace(lab.INK, "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
@@ -50,5 +55,5 @@ def _inline(svg, prefix, alt, ink):
     svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
     style = f"max-width: {float(width) / 72 * 96:.0f}px; aspect-ratio: {width} / {height}"
     return svg.replace(
-        "<svg", f'<svg class="picture" role="img" aria-label="{escape(alt)}" style="{style}"', 1
+        "<svg", f'<svg class="picture {kind}" role="img" aria-label="{escape(alt)}" style="{style}"', 1
     )

@@ -14,8 +14,8 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
 ]
-THEORY, MULTIGPU = "series/1_theory.html", "series/2_multigpu.html"
-PLACES = {"ring": THEORY, "overlap": THEORY, "set-epoch": MULTIGPU}
+SPEED, MULTIGPU = "series/1a_speed.html", "series/2_multigpu.html"
+PLACES = {"ring": SPEED, "overlap": SPEED, "set-epoch": MULTIGPU}
 LONGEST = 20  # keys to reach a control, or a value of it
 
 
@@ -66,7 +66,7 @@ class Figure:
 
 
 def test_the_ring(window):
-    figure = Figure(window(THEORY), "ring")
+    figure = Figure(window(SPEED), "ring")
 
     figure.set(processes="2")
     figure.click("step")  # each sends its own chunk to the other
@@ -95,7 +95,7 @@ def test_the_ring(window):
 
 
 def test_the_ring_of_the_figure_is_that_of_the_script(window):
-    page = window(THEORY)
+    page = window(SPEED)
     text = page.locator("article").inner_text()
     rows = re.findall(r"^(?:at first|add \d|copy \d) +\| (.*)$", text, re.MULTILINE)
     assert len(rows) == 7
@@ -125,7 +125,7 @@ MORE = [
 
 
 def test_the_overlap(window):
-    figure = Figure(window(THEORY), "overlap")
+    figure = Figure(window(SPEED), "overlap")
     for which, world, bandwidth, latency, bucket, *known in BY_HAND + MORE:
         figure.reach("model")
         figure.press("ArrowDown", f"document.activeElement.selectedIndex === {which}", start="Home")
@@ -192,7 +192,7 @@ def test_set_epoch(window):
     )
 
 
-@pytest.mark.parametrize("name", [THEORY, MULTIGPU])
+@pytest.mark.parametrize("name", [SPEED, MULTIGPU])
 def test_without_javascript(browser, host, name):
     trouble = []
     with browser.new_context(base_url=host, java_script_enabled=False) as context:
@@ -207,7 +207,7 @@ def test_without_javascript(browser, host, name):
 
 
 def test_in_use_they_are_accessible_and_fit_a_phone(window):
-    for place in (THEORY, MULTIGPU):
+    for place in (SPEED, MULTIGPU):
         page = window(place, 390)
         for name in (name for name in PLACES if PLACES[name] == place):
             figure = Figure(page, name)

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 PAGES = [name for name in pages() if re.fullmatch(r"series/(?!index\.).*\.html", name)]
 PARTS = {
+    "1_theory.html": ["1a_speed.html"],
     "2_multigpu.html": ["batch_and_learning_rate.html"],
     "5_minGPT.html": ["5a_exact.html", "5b_robust.html", "5c_fast.html"],
 }
