@@ -83,7 +83,7 @@ def test_code_cells_follow_the_files_they_use(site):
         page = re.sub("<[^>]+>", "", site.built(f"html/series/{site.lesson.page}.html"))
         assert ("  # changed" in page) == (word == "two")
     intro = site.built("html/series/0_intro.html")
-    assert '<svg class="picture" role="img" aria-label="A line that rises"' in intro
+    assert '<svg class="picture wide" role="img" aria-label="A line that rises"' in intro
     below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
     assert 'aria-current="page">Intro</strong>' in intro

@@ -93,7 +93,7 @@ def test_the_search_finds_a_term(window, host):
 
 def test_the_search_finds_the_literal_text_of_an_error(window, host):
     """As a reader pastes it from the terminal."""
-    error = re.compile(r'<span class="go">(\w+Error: [\w ]{12,}\S*?)</span>')
+    error = re.compile(r'<span class="go">[^<]*?(\w+Error: [\w ]{20,})')
     found = [(name, match[1]) for name in pages("Error: ")
              if (match := error.search((SITE / name).read_text()))]  # fmt: skip
     if not found:

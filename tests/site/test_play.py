@@ -200,8 +200,8 @@ def test_without_javascript(browser, host, name):
         watch(page, host, trouble)
         page.goto(name)
         for figure in page.locator("figure.play").all():
-            assert figure.locator("svg.picture").is_visible()
-            assert figure.locator("figcaption").is_visible()
+            assert figure.locator("svg.picture.wide").is_visible()
+            assert figure.locator("> figcaption").is_visible()
             assert figure.locator("input, button, select, [role=status]").count() == 0
     assert not trouble
 
@@ -214,7 +214,7 @@ def test_in_use_they_are_accessible_and_fit_a_phone(window):
             figure.set(processes={"ring": "8", "overlap": "256", "set-epoch": "7"}[name])
             if name == "ring":
                 figure.click("step", 6)
-            assert not figure.box.locator("svg.picture").is_visible()
+            assert not figure.box.locator("svg.picture.narrow").is_visible()
         check_accessible(page, "figure.play")
         page.emulate_media(color_scheme="dark")
         page.evaluate("Promise.all(document.getAnimations().map(one => one.finished))")
