@@ -51,12 +51,14 @@ class Clone(SphinxDirective):
         self.env.not_run.setdefault(self.env.docname, []).append(text)
         parts = [nodes.container("", block, classes=["run-block"])]
         host, _, path = repository.removeprefix("https://").partition("/")
+        links = {"See the repository": repository} if repository else {}
         if host == "github.com":
-            link = nodes.reference(
-                "", "Open in Codespaces", refuri=f"https://codespaces.new/{path}", internal=False
-            )
-            parts.append(nodes.paragraph("", "", link))
-        return parts
+            links["Open it in Codespaces"] = f"https://codespaces.new/{path}"
+        buttons = nodes.bullet_list(classes=["buttons"])
+        for words, address in links.items():
+            link = nodes.reference("", words, refuri=address, internal=False)
+            buttons += nodes.list_item("", nodes.paragraph("", "", link))
+        return [*parts, buttons] if links else parts
 
 
 class PagesList(SphinxDirective):

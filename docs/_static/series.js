@@ -31,6 +31,15 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   if (heads.length) choose(localStorage.getItem("diff") === "split" ? "split" : "unified");
 
+  // What scrolls sideways can be reached by the keyboard.
+  const reach = () => {
+    for (const pre of document.querySelectorAll(".highlight pre")) {
+      if (pre.scrollWidth > pre.clientWidth) pre.tabIndex = 0;
+    }
+  };
+  reach();
+  addEventListener("resize", reach);
+
   // What the theme calls neither of its two sidebars, a screen reader calls both.
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");

@@ -26,7 +26,7 @@ Multi-GPU training
 #
 # Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch,
 # on two processes. ``tools.series run`` starts a stage, and its option ``--probe`` makes every
-# process report at its end, in one line, what it did: who started it, which samples it had, in how
+# process report at its end, in two lines, what it did: who started it, which samples it had, in how
 # many all-reduces per step DDP averaged the gradients, whether the loss was summed over the ranks,
 # and the sum of its weights.
 

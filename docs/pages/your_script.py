@@ -27,7 +27,7 @@ From your script to DDP
 #
 # Seven edits turn it into ``classifier_ddp.py``. After each of them the script runs, and this page
 # runs it: for one epoch, on two processes. The option ``--probe`` makes every process report, in
-# one line at its end, what it did.
+# two lines at its end, what it did.
 
 # %% [markdown]
 # One process per GPU
@@ -210,7 +210,7 @@ From your script to DDP
 #    :expect: \| saved
 #    :mark: saved
 #
-#    python -m tools.series run --probe classifier_ddp@6 --epochs 1
+#    python -m tools.series run classifier_ddp@6 --epochs 1
 #
 # One line per epoch, one checkpoint.
 
@@ -218,7 +218,7 @@ From your script to DDP
 # Ending the process group
 # ------------------------
 #
-# The probe said ``group not left`` after each stage so far. A :term:`process group` has threads and
+# The probe's lines so far end with ``group not left``. A :term:`process group` has threads and
 # connections, which must end before Python does.
 #
 # .. lesson-diff:: classifier_ddp

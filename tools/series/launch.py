@@ -69,7 +69,7 @@ def run(stage: Stage, args: list[str], watched: bool = False) -> int:
     """Run a stage in the current folder, its output on the terminal. Returns the exit status.
 
     A command for several nodes starts as many on this machine, in folders node1, node2, ...
-    If `watched`, each process prints a line of the probe when it ends. Raises UserError for an
+    If `watched`, each process prints two lines of the probe when it ends. Raises UserError for an
     option that only a later edit uses.
     """
     given = {word.partition("=")[0].strip("-").replace("-", "_") for word in args}
