@@ -54,6 +54,5 @@ def _svg(figure, stem, alt, kind):
     width, height = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
     svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
     style = f"max-width: {float(width) / 72 * 96:.0f}px; aspect-ratio: {width} / {height}"
-    return svg.replace(
-        "<svg", f'<svg class="picture {kind}" role="img" aria-label="{escape(alt)}" style="{style}"', 1
-    )
+    attributes = f'class="picture {kind}" role="img" aria-label="{escape(alt)}" style="{style}"'
+    return svg.replace("<svg", f"<svg {attributes}", 1)

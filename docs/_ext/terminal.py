@@ -5,10 +5,9 @@
 
        python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
 
-The body is shell lines, and `line` the number of the one whose output is shown. kill.py and nodes.py
-begin every line of output with the seconds since the start. The build runs the lines as the
-directive `run` does, so equal lines share one run. The page has the whole text;
-docs/_static/terminal.js plays it.
+The body is shell lines, and `line` the number of the one whose output is shown. kill.py begins every
+line of its output with the seconds since the start. The build runs the lines as the directive `run`
+does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js plays it.
 """
 
 import re
