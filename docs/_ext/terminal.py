@@ -5,7 +5,7 @@
 
        python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
 
-The body is shell lines, and `line` the number of the one whose output is shown. kill.py begins every
+The body is shell lines, and `line` the number of the one whose output is shown. kill.py begins each
 line of its output with the seconds since the start. The build runs the lines as the directive `run`
 does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js plays it.
 """
