@@ -57,7 +57,7 @@ WRONG = {
 }  # fmt: skip
 
 
-def test_every_mistake_about_an_end_is_told(site):
+def test_every_mistake_about_an_end_is_reported(site):
     titled = f"A page\n{'=' * 20}\n\nText.\n"
     for number, (old, new, _) in enumerate(WRONG.values()):
         end = end_of(f"wrong{number}")
@@ -71,8 +71,8 @@ def test_every_mistake_about_an_end_is_told(site):
     site.write("docs/pages/other.rst", titled)  # no page of the series: it needs none
     output = fails(site, *(message for *_, message in WRONG.values()))
     assert "pages/none.rst: WARNING: this page must end with a section" in output
-    told = {re.search(r"pages/(\w+)\.rst", line)[1] for line in warnings(output)}
-    assert told == {"none", *(f"wrong{number}" for number in range(len(WRONG)))}
+    reported = {re.search(r"pages/(\w+)\.rst", line)[1] for line in warnings(output)}
+    assert reported == {"none", *(f"wrong{number}" for number in range(len(WRONG)))}
 
 
 # Names ------------------------------------------------------------------------------------------

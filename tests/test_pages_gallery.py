@@ -83,7 +83,7 @@ def test_code_cells_follow_the_files_they_use(site):
         page = re.sub("<[^>]+>", "", site.built(f"html/series/{site.lesson.page}.html"))
         assert ("  # changed" in page) == (word == "two")
     intro = site.built("html/series/0_intro.html")
-    assert '<svg class="picture wide" role="img" aria-label="A line that rises"' in intro
+    assert '<svg class="picture wide" aria-hidden="true" aria-label="A line that rises"' in intro
     below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
     assert 'aria-current="page">Intro</strong>' in intro
@@ -121,20 +121,21 @@ def test_the_addresses_of_repository_and_site_are_used_only_if_they_are_set(site
     for known in (False, True):
         if known:
             site.edit(
-                "docs/conf.py", 'repository = ""', 'repository = "https://git.example/you/name"'
+                "docs/conf.py", 'repository = ""', 'repository = "https://github.com/you/name"'
             )
             site.add("docs/conf.py", '\nhtml_baseurl = "https://site.example/"\n')
         status, output = site.build("html")
         assert status == 0, output
         front = html.unescape(re.sub("<[^>]+>", "", site.built("html/index.html")))
-        fetch = "git clone https://git.example/you/name && cd name && make run"
+        fetch = "git clone https://github.com/you/name && cd name && make run"
         assert (fetch in front) == known and "make run" in front
         intro = site.built("html/series/0_intro.html")
         for path in ("/edit/main/docs/pages/0_intro.py", "/issues/new/choose", ""):
-            assert (f'href="https://git.example/you/name{path}"' in intro) == known
+            assert (f'href="https://github.com/you/name{path}"' in intro) == known
+        assert ('href="https://codespaces.new/you/name"' in site.built("html/index.html")) == known
         assert ('content="https://site.example/card.png"' in intro) == known
         assert (site.docs / "_build/html/card.png").exists() == known
-        assert known or ".example" not in intro + front
+        assert known or ("you/name" not in intro + front and "site.example" not in intro)
         assert '<meta name="description" content="Here.">' in intro
 
 

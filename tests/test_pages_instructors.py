@@ -58,7 +58,7 @@ def test_every_lesson_of_the_workshop_has_its_sentences():
     assert tuple(re.findall(r"(?m)^\.\. say:: (\w+)$", PAGE)) == LESSONS
 
 
-def test_an_edit_without_two_sentences_and_sentences_without_an_edit_are_told(tmp_path):
+def test_an_edit_without_two_sentences_and_sentences_without_an_edit_are_reported(tmp_path):
     conf = CONF.replace('"docs._ext.run"', '"docs._ext.run", "docs._ext.say"')
     site = Site(tmp_path / "site", conf)
     names = [edit.name for edit in site.lesson.edits]

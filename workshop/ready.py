@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from shutil import disk_usage
+from shutil import disk_usage, which
 
 from tools.errors import UserError
 from tools.processes import psutil, run
@@ -21,6 +21,7 @@ from .judge import first_failure, judge
 from .observe import LIMIT, MOST, Act, Start, observe
 from .show import say, wrapped
 
+NEEDED = 2 * MOST  # free bytes
 MEMORY = 700_000_000  # bytes that a check needs: tools/bench/results/room.txt
 ACTIVATE = "`source .venv/bin/activate`; if there is no .venv yet, first `make run`"
 CLONE = "clone the repository again"
@@ -65,7 +66,7 @@ def _scripts(folder):
     """Whether the scripts are those of the clone. Starts and solutions are computed from them."""
     git = ["git", "diff", "--name-only", "HEAD", "--", ":(glob)*.py", "lessons.toml"]
     compared = False
-    if (ROOT / ".git").exists():
+    if (ROOT / ".git").exists() and which("git"):
         ran = run(git, LIMIT, cwd=ROOT)
         compared = ran.status == 0  # git refuses the clone of another user
         if compared and ran.lines:
@@ -98,9 +99,9 @@ def _disk(folder):
     path = next(place for place in (path, *path.parents) if place.is_dir())
     free = {disk_usage(place).free: place for place in (path, tempfile.gettempdir())}
     least = min(free)
-    if least < 2 * MOST:
+    if least < NEEDED:
         raise NotReady(
-            f"{least / 1e6:.0f} MB free in {free[least]}, but a run may write {MOST / 1e6:.0f}",
+            f"{least / 1e6:.0f} MB free in {free[least]}, but a check needs {NEEDED / 1e6:.0f}",
             "delete files there, or name another folder in WORKSHOP_DIR or TMPDIR",
         )
     return f"{least / 1e9:.1f} GB free"

@@ -4,9 +4,11 @@
 Links to it, to its issues and to the source of a page exist only if it is set.
 """
 
+import contextlib
 import os
 import re
 import subprocess
+import textwrap
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +34,9 @@ def measure(app, doctree):
     """Keep how many minutes a page takes, without its folds, and how it describes itself."""
     words = lines = 0
     for node in doctree.findall(nodes.TextElement):
-        if any(isinstance(parent, fold) for parent in ancestors(node)):
+        if "picture-code" in node.get("classes", ()) or any(
+            isinstance(parent, fold) for parent in ancestors(node)
+        ):
             continue
         if isinstance(node, nodes.literal_block):
             lines += node.astext().count("\n") + 1
@@ -41,11 +45,13 @@ def measure(app, doctree):
     docname = app.env.docname
     app.env.minutes[docname] = max(1, round(words / WORDS + lines / LINES))
     paragraphs = doctree.findall(nodes.paragraph)
-    texts = (one.astext() for one in paragraphs if isinstance(one.parent, nodes.section))
-    text = " ".join(next(texts, "").split())
-    if len(text) > SHORT:
-        text = text[:SHORT].rpartition(" ")[0] + " …"
-    app.env.descriptions[docname] = text
+    texts = [" ".join(one.astext().split()) for one in paragraphs if is_in_a_section(one)]
+    goals = [text for text in texts if text.startswith("You will be able to")]
+    app.env.descriptions[docname] = next(iter(goals + texts), "")
+
+
+def is_in_a_section(paragraph):
+    return isinstance(paragraph.parent, nodes.section)  # and in no note, such as sphinx-gallery's
 
 
 def ancestors(node):
@@ -60,20 +66,28 @@ def fill(app, pagename, templatename, context, doctree):
         context["place"] = (pages.index(pagename) + 1, len(pages), env.minutes[pagename])
     context["contents"] = "" if context.get("furo_hide_toc", True) else context["toc"]
     context["furo_hide_toc"] = True  # the contents are in the sidebar, at every width
-    toctrees = list(env.get_doctree("index").findall(addnodes.toctree))[1:]
+    toctrees = list(env.get_doctree("index").findall(addnodes.toctree))
+    if "strip" in context:  # it has the pages of the series
+        toctrees = toctrees[1:]
     context["others"] = [
         (tree["caption"], [entry(env, context, name, pagename) for _, name in tree["entries"]])
         for tree in toctrees
     ]
-    context["description"] = env.descriptions.get(pagename, "")
+    text = env.descriptions.get(pagename, "")
+    context["description"] = textwrap.shorten(text, SHORT, placeholder=" …")
     if base := app.config.html_baseurl:
         context["card"] = f"{base.rstrip('/')}/card.png"  # docs/_ext/card.py draws it
-    repository = app.config.repository.rstrip("/")
-    context["repository"] = repository
+    context["repository"] = repository = app.config.repository.rstrip("/")
     source = ROOT / "docs" / "pages" / f"{pagename.rpartition('/')[2]}"
     found = [file for suffix in (".py", ".rst") if (file := source.with_suffix(suffix)).exists()]
-    if repository and found and pagename.startswith("series/"):
-        context["edit"] = f"{repository}/edit/main/{found[0].relative_to(ROOT)}"
+    if is_on_github(repository):  # other hosts have other addresses
+        context["report"] = f"{repository}/issues/new/choose"
+        if found and pagename.startswith("series/"):
+            context["edit"] = f"{repository}/edit/main/{found[0].relative_to(ROOT)}"
+
+
+def is_on_github(repository):
+    return repository.startswith("https://github.com/")
 
 
 def entry(env, context, name, here):
@@ -84,12 +98,14 @@ def entry(env, context, name, here):
 def built_with():
     """The edition, the commit, the date and torch, as the footer shows them."""
     edition = re.search(r"(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))[1]
-    git = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
-    ran = subprocess.run(git, capture_output=True, text=True)
+    git, commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], ""
+    if (ROOT / ".git").exists():  # else the files came without git
+        with contextlib.suppress(OSError):
+            commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     when = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
     return {
         "edition": edition,
-        "commit": ran.stdout.strip(),  # empty where the files came without git
+        "commit": commit,
         "built": time.strftime("%Y-%m-%d", when),
         "torch": version("torch"),
     }

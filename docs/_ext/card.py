@@ -1,4 +1,4 @@
-"""Draw card.png, which social networks show beside a link: the promise and the smallest edit.
+"""Draw card.png, which social networks show beside a link: the promise, and a small edit.
 
 They need its absolute address, so it is drawn only if html_baseurl is set.
 """
@@ -22,7 +22,7 @@ def draw(app, exception):
     words = "\n".join(textwrap.wrap(" ".join(promise.split()), 56))
     figure.text(0.07, 0.7, words, color="#c8d6e8", fontsize=25, va="top", linespacing=1.5)
     edits = (edit for lesson in lessons() for edit in lesson.edits)
-    smallest = min(edits, key=lambda edit: len(edit.lines))
+    smallest = min(edits, key=lambda edit: sum(line.counted for line in edit.lines))
     for line, row in enumerate(row for row in stages.after(smallest).rows if row.counted):
         color = "#ffa198" if row.sign == "-" else "#7ee2a0"
         text = f"{row.sign} {row.text.strip()}"

@@ -21,6 +21,7 @@ def check_and_fold(app, doctree):
 def fold_below_figure(block):
     """Move the block behind the figure that follows it: see pictures.scrape."""
     cell, start = block.parent, block.parent.index(block)
+    block["classes"].append("picture-code")
     ends = (at for at in range(start, len(cell)) if cell[at].astext().endswith(END))
     after = next(ends) + 1
     before, end = (nodes.raw("", text, format="html") for text in (BEFORE, "</details>"))

@@ -33,13 +33,14 @@ class ChangedLines(SphinxDirective):
         marked = zip(numbered(stage.rows), word_marks(stage.rows), strict=True)
         changed = [(*one, marks) for one, marks in marked if one[0].counted]
         text = "\n".join(row.sign + row.text for row, *_ in changed)
-        node = lesson_code("", html=html(edit, stage, changed))
+        page = self.env.app.builder.get_relative_uri(self.env.docname, f"series/{edit.page}")
+        node = lesson_code("", html=html(edit, stage, changed, page))
         node += nodes.literal_block(text, text, language="diff")
         return [node]
 
 
-def html(edit, stage, changed):
-    where = f"{edit.page}.html#diff-{edit.lesson.name}-{edit.name}"
+def html(edit, stage, changed, page):
+    where = f"{page}#diff-{edit.lesson.name}-{edit.name}"
     parts = [
         '<div class="lesson-diff whole changed-only">',
         f'<div class="diff-head"><a href="{where}">{escape(edit.title)}</a></div>',

@@ -1,6 +1,6 @@
 """What the front page takes from elsewhere.
 
-.. picture-of:: 3_fault_tolerance 1      the first figure of a page, with its words as caption
+.. figure-of:: 3_fault_tolerance 1      the first figure of a page, with its words as caption
 
 .. clone::                               the command that fetches and runs everything
 
@@ -8,12 +8,13 @@
 """
 
 import re
+from html import unescape
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from .around import series
+from .around import is_on_github, series
 from .lesson_diff import lesson_code
 
 
@@ -21,7 +22,7 @@ class pages_list(nodes.General, nodes.Element):
     """Replaced when all pages have been read."""
 
 
-class PictureOf(SphinxDirective):
+class FigureOf(SphinxDirective):
     required_arguments = 2
 
     def run(self):
@@ -35,25 +36,27 @@ class PictureOf(SphinxDirective):
         words = re.search('aria-label="(.*?)"', svg)[1]
         html = f"<figure>{svg}<figcaption>{words}</figcaption></figure>"
         node = lesson_code("", html=html)
-        text = nodes.unescape(words)
-        node += nodes.literal_block(text, f"Figure: {text}", language="text", ran=True)
+        text = f"Figure: {unescape(words)}"
+        node += nodes.literal_block(text, text, language="text", ran=True)
         return [node]
 
 
 class Clone(SphinxDirective):
     def run(self):
         repository = self.config.repository.rstrip("/")
-        name = repository.rpartition("/")[2]
+        name = repository.removesuffix(".git").rpartition("/")[2]
         before = f"git clone {repository} && cd {name} && " if repository else ""
         text = f"{before}make run"
         block = nodes.literal_block(text, f"$ {text}", language="console", classes=["run"])
         block["ran"] = True
         self.env.not_run.setdefault(self.env.docname, []).append(text)
         parts = [nodes.container("", block, classes=["run-block"])]
-        host, _, path = repository.removeprefix("https://").partition("/")
+        if not repository:
+            parts.insert(0, nodes.paragraph("", "Clone the repository. In its folder:"))
         links = {"See the repository": repository} if repository else {}
-        if host == "github.com":
-            links["Open it in Codespaces"] = f"https://codespaces.new/{path}"
+        if is_on_github(repository):
+            address = repository.replace("github.com", "codespaces.new")
+            links["Open it in Codespaces"] = address
         buttons = nodes.bullet_list(classes=["buttons"])
         for words, address in links.items():
             link = nodes.reference("", words, refuri=address, internal=False)
@@ -75,17 +78,18 @@ def fill(app, doctree, docname):
                 "", env.titles[page].astext(), internal=True,
                 refuri=app.builder.get_relative_uri(docname, page),
             )  # fmt: skip
-            what = env.descriptions[page].removeprefix("You will be able to ")
-            text = f", {env.minutes[page]} minutes: {what}"
+            text = f", {env.minutes[page]} minutes. {env.descriptions[page]}"
             items += nodes.list_item("", addnodes.compact_paragraph("", "", link, nodes.Text(text)))
         total = sum(env.minutes[page] for page in series(env))
-        note = nodes.paragraph("", f"In all about {round(total / 60)} hours, without the folds.")
+        note = nodes.paragraph(
+            "", f"In all about {round(total / 60)} hours, without the folded sections."
+        )
         place.replace_self([items, note])
 
 
 def setup(app):
     app.add_node(pages_list)
-    app.add_directive("picture-of", PictureOf)
+    app.add_directive("figure-of", FigureOf)
     app.add_directive("clone", Clone)
     app.add_directive("pages-list", PagesList)
     app.connect("doctree-resolved", fill)

@@ -10,7 +10,6 @@ It shows how the edit changes the stage before, such as multigpu@2, into its own
 are scripts that run. The build warns (and with -W fails) about an edit that is shown nowhere or
 twice, that has no prose, whose stage no command of its page runs, or that has changed since its
 prose was confirmed: `python -m tools.pages confirm` writes the fingerprint of its current lines.
-With `:again:` a page shows an edit of another page once more, without its prose.
 
     .. lesson-script:: multigpu
 
@@ -53,7 +52,6 @@ class LessonDiff(SphinxDirective):
     option_spec: ClassVar = {
         "edit": directives.unchanged_required,
         "confirmed": directives.unchanged,
-        "again": directives.flag,
     }
     has_content = True
 
@@ -64,8 +62,6 @@ class LessonDiff(SphinxDirective):
             stage = stages.after(edit)
         except UserError as error:
             raise self.error(str(error)) from None
-        if "again" in self.options:
-            return [diff_node(stage)]
         lesson = edit.lesson
         self.env.lesson_diffs.setdefault(self.env.docname, []).append((lesson.name, name))
         what, place = f"{lesson.name} {name}", self.get_location()
@@ -78,16 +74,11 @@ class LessonDiff(SphinxDirective):
                 what, self.options.get("confirmed", "nothing"), stage.fingerprint, what,
                 location=place,
             )  # fmt: skip
-        node = diff_node(stage, ids=[f"diff-{lesson.name}-{name}"])
+        shown = zip(stage.rows, series.near_changes(stage.rows), strict=True)
+        text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
+        node = lesson_code("", html=diff_html(stage), ids=[f"diff-{lesson.name}-{name}"])
+        node += nodes.literal_block(text, text, language="diff")
         return [node, *self.parse_content_to_nodes()]
-
-
-def diff_node(stage, **attributes):
-    shown = zip(stage.rows, series.near_changes(stage.rows), strict=True)
-    text = "\n".join((row.sign + row.text).rstrip() for row, near in shown if near)
-    node = lesson_code("", html=diff_html(stage), **attributes)
-    node += nodes.literal_block(text, text, language="diff")
-    return node
 
 
 class LessonScript(SphinxDirective):
@@ -116,10 +107,10 @@ def diff_html(stage):
     ]
     marked = zip(numbered(rows), word_marks(rows), series.near_changes(rows), strict=True)
     runs = [(visible, list(run)) for visible, run in groupby(marked, lambda one: one[-1])]
-    for (visible, run), below in zip(runs, [*runs[1:], None], strict=True):
+    for at, ((visible, run), below) in enumerate(zip(runs, [*runs[1:], None], strict=True)):
         body = pre(stage, [(*one, marks) for one, marks, _ in run])
         if visible:
-            if not parts[1:]:  # else the fold above says it
+            if at == 0:  # else the fold above says it
                 parts.append(f'<div class="diff-place">{places(run)}</div>')
             parts.append(body)
         else:
@@ -137,8 +128,8 @@ def diff_html(stage):
 
 def places(run):
     """The definitions that these rows change."""
-    changed = (row.scope for (row, *_), *_ in run if row.counted)
-    return "in " + ", ".join(f"<code>{escape(scope)}</code>" for scope, _ in groupby(changed))
+    scopes = dict.fromkeys(row.scope for (row, *_), *_ in run if row.changed and row.text.strip())
+    return "in " + ", ".join(f"<code>{escape(scope)}</code>" for scope in scopes)
 
 
 def title(stage):

@@ -50,7 +50,7 @@ class PageEnd(SphinxDirective):
         if self.arguments[0] != page or "next" not in self.options:
             raise self.error(f"write page-end:: {page}, with the option :next:")
         text = self.parse_content_to_nodes()
-        if not isinstance(text[0], nodes.paragraph):
+        if not (text and isinstance(text[0], nodes.paragraph)):
             raise self.error("the end of a page begins with what the reader can do now")
         if sum(isinstance(node, fold) for node in text) < QUESTIONS:
             raise self.error(f"the end of a page asks {QUESTIONS} questions, each in a fold")

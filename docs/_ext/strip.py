@@ -21,13 +21,5 @@ def add_strip(app, pagename, templatename, context, doctree):
         context["strip"] = [entries(names) for names in (pages, here[1:]) if names]
 
 
-def headings_have_levels(app, pagename, templatename, context, doctree):
-    """Sphinx writes the caption of a toctree with role="heading", and no aria-level."""
-    for name in ("body", "furo_navigation_tree"):
-        text = context.get(name) or ""
-        context[name] = text.replace('role="heading">', 'role="heading" aria-level="2">')
-
-
 def setup(app):
-    app.connect("html-page-context", headings_have_levels, priority=900)  # after furo's
     app.connect("html-page-context", add_strip)

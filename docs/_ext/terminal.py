@@ -39,13 +39,15 @@ class Terminal(SphinxDirective):
         except UserError as error:
             raise self.error(str(error)) from None
         timed = [TIMED.match(line) for line in ran.output.rstrip("\n").split("\n")]
-        if ran.status or not all(timed):
+        if ran.status:
+            raise self.error(f"status {ran.status}: {ran.line}\n{ran.output}")
+        if not all(timed):
             raise self.error(f"not every line begins with its time:\n{ran.output}")
         rows = "".join(
             f'<span data-at="{one[1]}"{mark(one[2])}>{escape(one[2])}\n</span>' for one in timed
         )
         html = (
-            f'<div class="terminal"><pre tabindex="0" aria-label="Recorded terminal">'
+            f'<div class="terminal"><pre tabindex="0" role="region" aria-label="Recorded terminal">'
             f"<b>$ {escape(ran.line)}</b>\n{rows}</pre></div>"
         )
         node = lesson_code("", html=html)

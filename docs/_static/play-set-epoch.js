@@ -10,16 +10,16 @@ play.figures["set-epoch"] = ({ orders }) => {
 
   const world = play.slider("processes", play.numbers(1, 8), 2, String, draw);
   const epochs = play.slider("epochs", play.numbers(1, 8), 5, String, draw);
-  const told = play.make("input", { type: "checkbox", checked: true, id: "play-told" });
-  told.addEventListener("change", draw);
-  const label = play.make("label", { htmlFor: told.id }, "call set_epoch");
+  const use = play.make("input", { type: "checkbox", checked: true, id: "play-use" });
+  use.addEventListener("change", draw);
+  const label = play.make("label", { htmlFor: use.id }, "call set_epoch");
   const drawing = play.make("div", { className: "play-set-epoch" });
   const status = play.make("p");
   draw();
 
   function draw() {
     const hands = play.numbers(0, epochs.value - 1)
-      .map((epoch) => deal(orders[told.checked ? epoch : 0], world.value));
+      .map((epoch) => deal(orders[use.checked ? epoch : 0], world.value));
     drawing.replaceChildren(...hands.flatMap(row));
     say(hands);
   }
@@ -42,7 +42,7 @@ play.figures["set-epoch"] = ({ orders }) => {
   function say(hands) {
     const [first] = hands, n = world.value, repeated = n * first[0].length - 32;
     const seen = new Set(hands.flatMap((hand) => hand[0])).size;
-    let text = told.checked ? "Every epoch deals the samples anew. " : "Every epoch is the same. ";
+    let text = use.checked ? "Every epoch deals the samples anew. " : "Every epoch is the same. ";
     const these = epochs.value > 1 ? `these ${epochs.value} epochs` : "this epoch";
     text += `Rank 0 has ${first[0].length} samples per epoch, and in ${these} ${seen} of the 32.`;
     if (repeated) {
@@ -51,5 +51,5 @@ play.figures["set-epoch"] = ({ orders }) => {
     status.textContent = text;
   }
 
-  return { controls: [world.box, epochs.box, play.make("div", {}, told, label)], drawing, status };
+  return { controls: [world.box, epochs.box, play.make("div", {}, use, label)], drawing, status };
 };

@@ -1,11 +1,18 @@
 // The switch between unified and side by side. Without this script the diffs are unified.
 document.addEventListener("DOMContentLoaded", () => {
+  const stored = (...what) => {
+    try {
+      return what.length > 1 ? localStorage.setItem(...what) : localStorage.getItem(...what);
+    } catch {
+      return null; // the browser keeps nothing
+    }
+  };
   const root = document.documentElement;
   const views = { unified: "unified", split: "side by side" };
   const buttons = [];
   const choose = (view) => {
     root.dataset.diff = view;
-    localStorage.setItem("diff", view);
+    stored("diff", view);
     buttons.forEach((b) => b.setAttribute("aria-pressed", b.dataset.view === view));
   };
   const heads = document.querySelectorAll(".lesson-diff:not(.whole) .diff-head");
@@ -29,7 +36,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     head.append(group);
   }
-  if (heads.length) choose(localStorage.getItem("diff") === "split" ? "split" : "unified");
+  if (heads.length) choose(stored("diff") === "split" ? "split" : "unified");
 
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {
@@ -39,8 +46,13 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   reach();
   addEventListener("resize", reach);
+  document.addEventListener("toggle", reach, true); // what a fold shows
 
-  // What the theme calls neither of its two sidebars, a screen reader calls both.
+  // On a phone the contents are in a drawer, which a click on an entry closes.
+  document.querySelector(".toc-tree")?.addEventListener("click", (event) => {
+    if (event.target.closest("a")) document.getElementById("__navigation").checked = false;
+  });
+
+  // The theme gives its sidebar no name.
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
-  document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
 });

@@ -5,6 +5,7 @@ for (const terminal of document.querySelectorAll(".terminal")) {
   const end = Number(lines.at(-1).dataset.at);
   let seconds = end; // how much of the recording is shown
   let before = null; // when the last frame was drawn; null while paused
+  let next = 0; // the frame asked for
 
   const bar = document.createElement("div");
   bar.className = "terminal-bar";
@@ -20,21 +21,22 @@ for (const terminal of document.querySelectorAll(".terminal")) {
     for (const line of lines) line.hidden = Number(line.dataset.at) > seconds;
     play.textContent = before !== null ? "Pause" : seconds < end ? "Continue" : "Play";
     clock.textContent = `${seconds.toFixed(1)} of ${end.toFixed(1)} s`;
-    screen.scrollTop = screen.scrollHeight;
   }
 
   function frame(now) {
     if (before === null) return;
-    seconds = Math.min(end, seconds + (now - before) / 1000);
+    seconds = Math.min(end, seconds + Math.max(0, now - before) / 1000);
     before = seconds < end ? now : null;
     draw();
-    requestAnimationFrame(frame);
+    screen.scrollTop = screen.scrollHeight;
+    next = requestAnimationFrame(frame);
   }
 
   function start() {
     if (seconds >= end) seconds = 0;
     before = performance.now();
-    requestAnimationFrame(frame);
+    cancelAnimationFrame(next);
+    next = requestAnimationFrame(frame);
   }
 
   play.addEventListener("click", () => {

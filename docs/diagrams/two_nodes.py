@@ -1,8 +1,8 @@
 """node1, the endpoint, has an agent, a store, the workers with ranks 0 and 1, and a disk with a
 checkpoint. node2 has an agent, the workers with ranks 2 and 3, and a disk with a checkpoint. Three
 things travel between the nodes. The agent of node2 uses the store of node1 for the rendezvous and
-for signs of life. The workers average their gradients at each step. At each start, the node with
-the newest checkpoint, here node2, broadcasts it to the workers of the other."""
+for signs of life. The workers average their gradients at each step. At each start, the first
+rank with the newest checkpoint, here rank 2, broadcasts it to all others."""
 
 from docs._ext.drawing import BLUE, GREEN, ORANGE, PURPLE, Drawing
 

@@ -145,7 +145,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 #       The number of samples in the loss line: it says 1,024 instead of 2,048. The loss falls all
 #       the same, since half of the samples is enough to learn the same function. So look at the
-#       count as well as at the loss.
+#       count as well as at the loss. (A script that only forgets to add up the counts prints 1,024
+#       too: :doc:`2_multigpu` tells the two apart.)
 #
 #    .. fold:: Why is the sampler seeded with the epoch, and not once at the start?
 #

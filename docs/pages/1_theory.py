@@ -171,7 +171,7 @@ What is DDP
 # -------------------
 #
 # .. page-end:: 1_theory
-#    :next: :doc:`2_multigpu`, which uses DDP in a training script. :doc:`1a_speed` can wait: it says what DDP costs
+#    :next: :doc:`2_multigpu`, which uses DDP in a training script. :doc:`1a_speed` can wait
 #    :also: torch.distributed.broadcast, torch.nn.parallel.DistributedDataParallel, torch.Tensor.register_post_accumulate_grad_hook
 #
 #    You can now say what DDP does: it broadcasts the weights once, and averages the gradients in

@@ -105,7 +105,7 @@ log = lab.run("python docs/theory/ring_all_reduce.py")
 rows = re.findall(r"^(at first|add \d|copy \d) +\| (.*)$", log, re.MULTILINE)
 
 figure, axes = lab.picture(
-    "What each of four ranks holds at first and after each of six steps: sums grow along the ring "
+    "What each of four ranks holds at first and after each of six rounds: sums grow along the ring "
     "until each rank has one complete chunk, which is then copied to all.",
     height=2.2, rows=1, columns=len(rows),
 )
@@ -165,8 +165,9 @@ axes.legend()
 
 # %% [markdown]
 # So in each training step a process sends one to two times the size of the gradients, whatever the
-# batch size. A larger batch is more computation for the same bytes. If DDP is not faster than one
-# device, try that first. It also changes the training: :doc:`batch_and_learning_rate` says how.
+# batch size. A larger batch is more computation for the same bytes. So if DDP is not faster than
+# one device, first try a larger batch. That also changes the training: see
+# :doc:`batch_and_learning_rate`.
 #
 # The bytes are not all. The ring has 2 (*N* − 1) rounds, one after the other, and each costs the
 # latency of a message. With thousands of processes latency dominates. For this reason NCCL also
@@ -181,7 +182,7 @@ axes.legend()
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × *n* / bandwidth
 #
-# This is the *alpha-beta model* of `Thakur, Rabenseifner and Gropp (2005)
+# This is the *alpha-beta model*, as in `Thakur, Rabenseifner and Gropp (2005)
 # <https://doi.org/10.1177/1094342005051521>`__. The script also assumes that ``backward()``
 # computes gradients at a constant rate, that all-reduces run one after the other, and that they do
 # not slow ``backward()`` down. The comments of the script say where the times of ``backward()``
@@ -192,9 +193,12 @@ axes.legend()
 #
 #    python docs/theory/step_time.py
 #
-# For ResNet-50, overlap saves 89 of 266 ms. GPT-2 has five times as many gradients, and a shorter
-# ``backward()``, so most of its time is sending: it needs more bandwidth. ``gpt-micro`` fits into
-# one bucket, which is full only when ``backward()`` ends, so nothing overlaps.
+# "Overlapped" is the time from the start of ``backward()`` to the last average. In "one after the
+# other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
+# 266 ms. GPT-2 has five times as many gradients, and a shorter ``backward()``, so most of its time
+# is sending: it needs more bandwidth. ``gpt-micro`` fits into one bucket, which is full only when
+# ``backward()`` ends, so nothing overlaps. (The script makes all buckets equal. DDP's first one has
+# 1 MiB, so DDP would overlap a little here.)
 
 # %%
 from docs.theory import step_time
@@ -234,9 +238,9 @@ axes.invert_yaxis()
 #
 #    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
 #
-#       A ring sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB with
-#       800. The bytes hardly grow. The rounds do, from 14 to 1,598, and each of them costs the
-#       latency of a message.
+#       A ring sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB with 800.
+#       The bytes hardly grow. The rounds per bucket do, from 14 to 1,598, and each of them costs
+#       the latency of a message.
 #
 #    .. fold:: You enlarge the batch fourfold. Which bars of the last figure grow?
 #
@@ -247,4 +251,4 @@ axes.invert_yaxis()
 #
 #       The first bucket is full sooner, so sending begins earlier. But there are more all-reduces,
 #       and each pays the latency of 2 (*N* − 1) rounds. Move the slider of the last figure to see
-#       both.
+#       both, or give ``step_time.py`` another ``--bucket``.

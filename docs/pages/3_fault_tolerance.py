@@ -72,7 +72,7 @@ Fault tolerance
 #
 # .. diagram:: agent
 #
-#    The agent starts the workers and tells them where the :term:`store` is, a small server that
+#    The agent starts the workers and tells them where their :term:`store` is, a small server that
 #    rank 0 opens. The workers find each other through it, and exchange gradients directly.
 
 # %% [markdown]
@@ -241,8 +241,8 @@ kills = [float(t) for t in re.findall(r"^ *([\d.]+) s \| --- kill", log, re.M)]
 again = len(ran) - len({epoch for _, epoch in ran})
 
 figure, axes = lab.picture(
-    f"Epochs over time: they climb, stop at each of two kills, and resume after the last saved epoch "
-    f"some seconds later. Of 50 epochs {again} were run twice."
+    f"Epochs over time, with two kills. After each, training resumes some seconds later from the last "
+    f"checkpoint, so {again} of 50 epochs ran twice."
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 for time in kills:
@@ -333,10 +333,11 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
 #
-#       About five on average, and fewer than ten. Saving more often loses less, but training waits
-#       for each save. If an epoch takes a minute and a save a second, save after every epoch.
+#       About five on average, and at most ten, if it dies during a save. Saving more often loses
+#       less, but training waits for each save. If an epoch takes a minute and a save a second, save
+#       after every epoch.
 #
-#    .. fold:: A bug raises an error in epoch 7 of every attempt. What does ``--max-restarts=3`` do?
+#    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?
 #
 #       ``torchrun`` starts the workers four times in all. Each attempt resumes from the same
 #       checkpoint and fails in the same epoch, and then ``torchrun`` reports the error. Restarts

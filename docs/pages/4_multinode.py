@@ -20,10 +20,11 @@ Multi-node training
 #    {multinode}
 #
 # ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
-# says where their :term:`agents <agent>` meet. The agent on ``node1`` opens a :term:`store` at port
-# 29500, and the other agents connect to it. This meeting is the :term:`rendezvous`: the agents
-# agree on the ranks of all workers. They do so again at each restart, and then another node may
-# have rank 0 and print the loss. With ``--rdzv-conf`` they notice sooner that one of them is gone.
+# says where their :term:`agents <agent>` meet. The agent on ``node1`` opens a :term:`store` for the
+# agents at port 29500, and the other agents connect to it. (The workers open another, as on the
+# last page.) This meeting is the :term:`rendezvous`: the agents agree on the ranks of all workers.
+# They do so again at each restart, and then another node may have rank 0 and print the loss. With
+# ``--rdzv-conf`` they notice sooner that one of them is gone.
 #
 # Under Slurm, Open MPI or Kubernetes the script is the same, and the launcher differs:
 # :doc:`launchers`.
@@ -262,8 +263,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    .. fold:: Some of your nodes may be taken away at any time. Which one do you name in ``--rdzv-endpoint``?
 #
 #       One that stays. The loss of any other node costs a restart and the epochs since the last
-#       save. The loss of the endpoint ends the agents of all nodes, because its agent holds the
-#       store.
+#       save, if a node takes its place within ten minutes. The loss of the endpoint ends the agents
+#       of all nodes, because its agent holds the store.
 #
 #    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
 #

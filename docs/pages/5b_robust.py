@@ -149,9 +149,9 @@ Robust training
 #
 #    .. fold:: A run with dropout used four processes. You resume it with two. Are the losses still the same?
 #
-#       No. The samples are the same, and both ranks get back the state of their generator. But
-#       each now takes half of the batch instead of a quarter, so its generator drops other units.
-#       Without dropout the losses would agree up to rounding.
+#       No. The samples are the same, and both ranks get back the state of their generator. But each
+#       now takes half of the batch instead of a quarter, so the dropout masks differ. Without
+#       dropout the losses would agree up to rounding.
 #
 #    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
 #

@@ -268,8 +268,8 @@ Fast training
 #    .. fold:: A batch does not fit into one GPU. How does accumulating four parts differ from using four GPUs?
 #
 #       The update is the same up to rounding. One GPU computes the parts one after the other, and
-#       needs no all-reduce. Four GPUs compute them at the same time, for one all-reduce per step,
-#       and each holds the whole model and the state of its optimizer.
+#       needs no all-reduce. Four GPUs compute them at the same time, and pay for an all-reduce per
+#       step. Each of them holds the whole model and the state of its optimizer.
 #
 #    .. fold:: One process takes 4 ms for a step, and an all-reduce takes 3 ms. Nothing overlaps. When do two processes win?
 #

@@ -62,7 +62,7 @@ largest = max(max(each) - min(each) for each in zip(*losses.values(), strict=Tru
 
 figure, axes = lab.picture(
     "Loss over epochs with 1, 2 and 4 processes that share a batch of 64: one curve. "
-    f"No two of these losses, printed with five digits, differ by {largest + 1e-5:.5f} or more."
+    f"At each epoch, the three losses differ by less than {largest + 1e-5:.5f}."
 )
 for (number, curve), style, width in zip(losses.items(), ("-", "--", "o"), (6, 3, 1), strict=True):
     label = f"{number} process{'es' * (number > 1)}"
@@ -157,9 +157,9 @@ axes.legend()
 #
 #    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
 #
-#       An epoch has a quarter of the steps, and each is about four times as long. So it moves the
-#       weights about as far, as long as the gradient hardly changes within four of the small
-#       steps. With a large enough batch it does change, and the rule ends.
+#       An epoch has a quarter of the steps, and each of them moves the weights about four times as
+#       far. So an epoch moves them about as far as before, as long as the gradient hardly changes
+#       within four of the small steps. With a large enough batch it does change, and the rule ends.
 #
 #    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
 #

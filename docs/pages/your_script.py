@@ -407,20 +407,20 @@ From your script to DDP
 #    You can now change your own training script to use all GPUs of a machine, and check each
 #    change by what the ranks print.
 #
-#    .. fold:: You keep 64 images per process instead of dividing. What changes, and how do you check your port then?
+#    .. fold:: With two processes, you keep 64 images per process instead of dividing. What changes, and how do you check your port then?
 #
 #       The global batch is 128, so an epoch has 24 steps instead of 47 with the same learning
 #       rate. That is another training, not a wrong one. Compare it with one process and
 #       ``--batch-size 128``.
 #
-#    .. fold:: You stop early with ``if accuracy < 0.5: break``, below the line that is for rank 0 only. What happens?
+#    .. fold:: You stop with ``if accuracy > 0.97: break``, at the end of the loop, which only rank 0 reaches. What happens?
 #
 #       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for it:
-#       they fail when its connection closes, or hang until a timeout. Put the test above that
-#       line, where all ranks have the same accuracy.
+#       they fail when its connection closes, or hang until a timeout. Put the test above ``if rank
+#       != 0: continue``, where all ranks have the same accuracy.
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
 #
-#       The probe's ``weights``. From the step at which the learning rates part, the same gradients
-#       move the weights by different amounts, and the two sums differ. The printed learning rate
-#       shows it too, if both ranks print.
+#       The probe's ``weights``. From the step at which the learning rates differ, the same
+#       gradients move the weights by different amounts, and the two sums differ. The printed
+#       learning rate shows it too, if both ranks print.

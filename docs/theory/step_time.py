@@ -78,21 +78,24 @@ def step(model, bucket, *network):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--world_size", type=int, default=8)
-    parser.add_argument("--gigabytes", type=float, default=1.25, help="per second")
-    parser.add_argument("--microseconds", type=float, default=50, help="latency")
-    parser.add_argument("--bucket", type=float, default=25, help="size in MiB")
+    add = parser.add_argument
+    add("--world_size", type=int, default=8)
+    add("--gigabytes", type=float, default=1.25, help="per second")
+    add("--microseconds", type=float, default=50, help="latency")
+    add("--bucket", type=float, default=25, help="size in MiB")
     args = parser.parse_args()
     network = args.world_size, args.microseconds / 1e6, args.gigabytes * 1e9
     print(
         f"{args.world_size} processes, {args.gigabytes:g} GB/s, "
-        f"{args.microseconds:g} µs, buckets of {args.bucket:g} MiB; milliseconds:")
+        f"{args.microseconds:g} µs, buckets of {args.bucket:g} MiB; "
+        "milliseconds:")
     print("            gradients  backward  overlapped  one after the other")
     for model in MODELS:
-        overlapped, one_by_one = step(model, int(args.bucket * 2**20), *network)
+        times = step(model, int(args.bucket * 2**20), *network)
+        overlapped, one_by_one = (seconds * 1e3 for seconds in times)
         print(
-            f"{model.name:10}{model.size / 1e6:8.1f} MB{model.backward * 1e3:10.1f}"
-            f"{overlapped * 1e3:12.1f}{one_by_one * 1e3:21.1f}")
+            f"{model.name:10}{model.size / 1e6:8.1f} MB"
+            f"{model.backward * 1e3:10.1f}{overlapped:12.1f}{one_by_one:21.1f}")
 
 
 if __name__ == "__main__":

@@ -30,20 +30,25 @@ def test_the_terminal_is_the_run_of_its_page():
 
 
 def test_the_terminal_plays_pauses_and_shows_all(window):
+    """By a clock that only the test moves on, since the recording plays in real time."""
     page = window("index.html")
+    page.clock.install()
+    page.reload()
     total = page.evaluate(ALL)
     page.locator(".terminal").scroll_into_view_if_needed()
-    page.wait_for_function(f"{SHOWN} < {total}")  # it has begun by itself
+    page.wait_for_function(f"{SHOWN} < {total}")  # it begins by itself
+    page.clock.run_for(6000)
     button = page.locator(".terminal-bar button").first
+    assert button.inner_text() == "Pause"
     button.focus()
-    page.wait_for_function(f"{SHOWN} > 3")
     page.keyboard.press("Enter")
     shown = page.evaluate(SHOWN)
     assert button.inner_text() == "Continue" and 3 < shown < total
-    page.wait_for_timeout(1500)
+    page.clock.run_for(3000)
     assert page.evaluate(SHOWN) == shown
     page.keyboard.press("Enter")
-    page.wait_for_function(f"{SHOWN} > {shown}")
+    page.clock.run_for(3000)
+    assert shown < page.evaluate(SHOWN) < total
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     assert page.evaluate(SHOWN) == total and button.inner_text() == "Play"
@@ -52,10 +57,14 @@ def test_the_terminal_plays_pauses_and_shows_all(window):
 def test_the_terminal_rests_for_a_reader_who_wants_less_motion(window):
     page = window("index.html")
     page.emulate_media(reduced_motion="reduce")
+    page.clock.install()
     page.reload()
     page.locator(".terminal").scroll_into_view_if_needed()
-    page.wait_for_timeout(1000)
+    page.clock.run_for(3000)
     assert page.evaluate(SHOWN) == page.evaluate(ALL)
+    page.locator(".terminal-bar button").first.click()  # it plays if asked
+    page.clock.run_for(1000)
+    assert page.evaluate(SHOWN) < page.evaluate(ALL)
 
 
 def test_the_terminal_is_whole_without_javascript(browser, host):
@@ -83,3 +92,16 @@ def test_the_contents_of_a_page_are_beside_it_at_1280(window):
     titles = page.locator("article section section > h2")
     assert links.count() == titles.count() > 5
     assert links.first.bounding_box()["x"] >= 0
+
+
+def test_the_contents_close_on_a_phone_when_an_entry_is_chosen(window):
+    page = window("series/2_multigpu.html", 390)
+    entry = page.locator(".toc-tree a", has_text="Distributing input data")
+    page.locator(".nav-overlay-icon").first.click()
+    entry.click()
+    page.wait_for_function(
+        "document.querySelector('.sidebar-drawer').getBoundingClientRect().right <= 0"
+    )
+    page.wait_for_function(  # it scrolls smoothly
+        "Math.abs(document.querySelector(':target').getBoundingClientRect().top) < 200"
+    )

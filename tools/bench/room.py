@@ -44,13 +44,14 @@ def check(name: str, status: int) -> tuple[float, float, float]:
             script.write_text(exercise.solution, encoding="utf-8")
         words = [sys.executable, "-m", "workshop", "--dir", place, "check"]
         begun, before = time.monotonic(), processor()
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as command:
+        output = Path(place, "output")
+        with output.open("w") as file, subprocess.Popen(words, cwd=ROOT, stdout=file) as command:
             peak = 0
             while command.poll() is None:
                 peak = max(peak, private(command.pid))
                 time.sleep(0.1)
         seconds = time.monotonic() - begun
-        assert command.returncode == status, command.stdout
+        assert command.returncode == status, output.read_text(encoding="utf-8")
         return processor() - before, seconds, peak / 1e6
 
 

@@ -26,7 +26,7 @@ reads: load again after files have changed.
     files.py      which files are the project's own
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
     sync.py       merges a change in one script into all its descendants
-    render.py     diffs, tree and table as text; picture.py: the chain as a figure
+    render.py     diffs, tree and table as text; figure.py: the chain as a figure
 """
 
 from .diff import Line, hunks, near_changes

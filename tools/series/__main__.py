@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.errors import UserError, exit_status
 from tools.files import write_whole
 
-from . import launch, lint, observe, picture, render, stages, sync
+from . import figure, launch, lint, observe, render, stages, sync
 from .manifest import load, load_all
 from .model import Series
 
@@ -183,8 +183,8 @@ def _table(series: Series, options) -> int:
     readme = series.root / render.README
     text = render.replace_table(readme.read_text(encoding="utf-8"), series)
     write_whole(readme, text.encode())
-    if picture.FILE in text:
-        write_whole(series.root / picture.FILE, picture.svg(series).encode())
+    if figure.FILE in text:
+        write_whole(series.root / figure.FILE, figure.svg(series).encode())
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.errors import UserError
 
-from . import noise, picture, render, stages
+from . import figure, noise, render, stages
 from .files import own
 from .manifest import MANIFEST
 from .model import Lesson, Series
@@ -186,8 +186,8 @@ def _readme(series: Series) -> Iterator[Problem]:
             line = text[: text.index(render.BEGIN)].count("\n") + 1
             message = "the table of lessons is out of date: python -m tools.series table --write"
             yield Problem(render.README, line, message)
-        file = series.root / picture.FILE
+        file = series.root / figure.FILE
         drawn = file.read_text(encoding="utf-8") if file.exists() else ""
-        if picture.FILE in text and drawn != picture.svg(series):
+        if figure.FILE in text and drawn != figure.svg(series):
             message = "this figure is out of date: python -m tools.series table --write"
-            yield Problem(picture.FILE, 1, message)
+            yield Problem(figure.FILE, 1, message)
