@@ -17,6 +17,7 @@ import traceback
 from multiprocessing import util
 from pathlib import Path
 
+import torch
 import torch.multiprocessing as mp
 
 _path = None  # of the checkpoint, set by check_path
@@ -35,6 +36,8 @@ class Parser(argparse.ArgumentParser):
 
 def check_launcher(manual, gpus):
     """Refuse any launcher but that of `manual`. From now on, exit when torchrun is gone."""
+    if manual is None:
+        raise UserError("python -OO drops the docstring, which says how to start this: use -O")
     lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
     command = " ".join(" ".join(lines).split())
     if "torchrun" not in manual:
@@ -78,6 +81,25 @@ def check_path(path, must_be_new=False):
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
+
+
+def check_checkpoint(checkpoint, path, **parts):
+    """Refuse a checkpoint without these parts, each of its type, or with weights of no use."""
+    for name, kind in parts.items():
+        if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get(name), kind):
+            names = ", ".join(parts)
+            raise UserError(f"{path} is not in the format of this series ({names}): {AWAY}")
+        if kind is int and checkpoint[name] < 1:
+            count = checkpoint[name]
+            raise UserError(f"{path} has {name} {count}, but must have at least 1: {AWAY}")
+    if not are_finite(checkpoint["model"]):
+        raise UserError(f"{path} has weights that are not finite: {AWAY}")
+
+
+def are_finite(weights):
+    """Whether all floating-point tensors of a dictionary are finite."""
+    tensors = filter(torch.is_tensor, weights.values())
+    return all(bool(one.isfinite().all()) for one in tensors)
 
 
 def is_first(on_any_rank=False):

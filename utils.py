@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import uuid
+import zipfile
 from pathlib import Path
 
 import torch
@@ -184,6 +185,11 @@ def save_checkpoint(checkpoint, path):
     path = os.path.realpath(path)  # through a link, not over it
     unit = "step" if "steps_run" in checkpoint else "epoch"
     count = checkpoint[f"{unit}s_run"]
+    if not guard.are_finite(checkpoint["model"]):
+        raise UserError(
+            f"the weights are not finite after {unit} {count}: not saved, what was saved before is "
+            "intact; lower the learning rate"
+        )
     try:
         write(checkpoint, path)
     except OSError as error:
@@ -198,8 +204,8 @@ def save_checkpoint(checkpoint, path):
 def write(content, path):
     """`torch.save`, so that at every moment `path` is the old file or the new one, whole.
 
-    A SIGKILL during the save leaves a hidden file `.NAME.*.tmp` beside it, for you to delete.
-    Raises OSError.
+    Only SIGKILL and SIGTERM during the save leave a hidden file `.NAME.*.tmp` beside it, for you
+    to delete. Raises OSError.
     """
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")  # unique on every host
@@ -212,10 +218,13 @@ def write(content, path):
         descriptor = os.open(folder, os.O_RDONLY)
         os.fsync(descriptor)  # and the name, before we print that it is saved
         os.close(descriptor)
-    except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch wraps a failed write in RuntimeErrors
+        cause = error
+        while not isinstance(cause, OSError) and cause.__context__:
+            cause = cause.__context__
+        raise cause if isinstance(cause, OSError) else OSError(str(error)) from None
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        cause = error.__context__ or error
-        raise cause if isinstance(cause, OSError) else OSError(str(cause)) from None
 
 
 def read_checkpoint(path, unit="epoch"):
@@ -226,17 +235,24 @@ def read_checkpoint(path, unit="epoch"):
     if not os.path.lexists(path):
         return {f"{unit}s_run": 0}
     checkpoint = read(path)
-    parts = ("model", "optimizer", f"{unit}s_run")
-    if not isinstance(checkpoint, dict) or any(part not in checkpoint for part in parts):
-        raise UserError(f"{path} is not in the format of this series ({', '.join(parts)}): {AWAY}")
+    guard.check_checkpoint(checkpoint, path, model=dict, optimizer=dict, **{f"{unit}s_run": int})
     return checkpoint
 
 
 def read(path, **options):
     """What `write` wrote, in host memory. Raises `UserError` if it cannot be read."""
     try:
+        if not options.get("mmap"):  # then another process reads the weights, and checks them
+            check_sums(path)
         return torch.load(path, map_location="cpu", weights_only=True, **options)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
     except Exception:  # torch.load raises a dozen types with no common base class
         raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}") from None
+
+
+def check_sums(path):
+    """Raise an exception if a byte has changed since `write`. torch.load ignores the checksums."""
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise zipfile.BadZipFile(damaged)

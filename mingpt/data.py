@@ -69,7 +69,7 @@ def prepare(source, tokenizer, cache):
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
     path = Path(cache, f"{key}.tokens")
-    if not path.exists():
+    if not is_whole(path):
         kind = tokens.build(tokenizer, text)
         numbers = torch.from_numpy(kind.encode(text))
         try:
@@ -81,6 +81,15 @@ def prepare(source, tokenizer, cache):
                 "or pass another --cache"
             ) from None
     return path
+
+
+def is_whole(path):
+    """Whether the tokens are there, with the bytes that were written."""
+    try:
+        utils.check_sums(path)
+    except Exception:  # zipfile raises many types for a damaged file
+        return False
+    return True
 
 
 def read(source):
