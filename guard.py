@@ -94,6 +94,12 @@ def check_checkpoint(checkpoint, path, **parts):
             raise UserError(f"{path} has {name} {count}, but must have at least 1: {AWAY}")
     if not are_finite(checkpoint["model"]):
         raise UserError(f"{path} has weights that are not finite: {AWAY}")
+    # A fused optimizer would read and write beyond the end of a state that is too small.
+    shapes = [one.shape for one in checkpoint["model"].values() if torch.is_tensor(one)]
+    for state in checkpoint.get("optimizer", {}).get("state", {}).values():
+        for name, one in state.items():
+            if torch.is_tensor(one) and one.dim() and one.shape not in shapes:
+                raise UserError(f"{path} has a {name} of {list(one.shape)}, as no weight: {AWAY}")
 
 
 def are_finite(weights):
@@ -156,7 +162,9 @@ def prepare_for_group():
     gc.freeze()  # skip them at exit too, which saves half a second
     if collecting:
         gc.enable()
-    if mp.parent_process():
+    if parent := mp.parent_process():
+        if os.getppid() != parent.pid:  # it died while we imported torch, so mp.spawn cannot end us
+            os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
 

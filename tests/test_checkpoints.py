@@ -35,6 +35,12 @@ def spoilt():
     return found
 
 
+def misshapen():
+    found = checkpoint()
+    found["optimizer"]["state"] = {0: {"momentum_buffer": torch.zeros(7)}}
+    return found
+
+
 def truncated(file):
     torch.save(checkpoint(), file)
     file.write_bytes(file.read_bytes()[:1500])
@@ -63,6 +69,9 @@ BAD = {
     ),
     "of half an epoch": (lambda file: torch.save(checkpoint(0.5), file), FORMAT),
     "with a NaN": (lambda file: torch.save(spoilt(), file), "has weights that are not finite"),
+    "with a momentum of another shape": (
+        lambda file: torch.save(misshapen(), file), "has a momentum_buffer of [7], as no weight"
+    ),
     # SGD loads it, but would fail in its first step.
     "of another optimizer": (
         lambda file: torch.save(checkpoint_of_adamw(), file), FITS_NOT.format("'momentum'")
