@@ -47,6 +47,11 @@ def check_launcher(manual, gpus):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
+        if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+            raise UserError(f"{name} is {os.environ[name]!r}, but must be a number from 0")
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank >= world_size:  # the group would wait for ranks that nobody has
+        raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     check_gpus(processes, gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -75,8 +80,9 @@ def check_path(path, must_be_new=False):
     advice = "pass another --checkpoint_path"
     if not os.path.isdir(folder):
         raise UserError(f"no folder {folder} for the checkpoint: make it, or {advice}")
-    if os.path.isdir(path):
-        raise UserError(f"--checkpoint_path {path} is a folder, but must name a file")
+    if os.path.exists(path) and not os.path.isfile(path):  # to open a fifo would wait for ever
+        kind = "a folder" if os.path.isdir(path) else "no regular file"
+        raise UserError(f"--checkpoint_path {path} is {kind}, but must name a file")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -86,7 +86,7 @@ def num_processes():
     if not (nproc.isdecimal() and int(nproc) >= 1):
         raise UserError(f"NPROC is {nproc!r}, but must be a whole number of at least 1")
     guard.check_gpus(int(nproc), gpus, "NPROC")
-    _print(f"Starting {nproc} process{'es' * (nproc != '1')} (the variable NPROC sets how many)")
+    show(f"Starting {nproc} process{'es' * (nproc != '1')} (the variable NPROC sets how many)")
     return int(nproc)
 
 
@@ -124,7 +124,7 @@ def say_if_no_gpu():
         why = f"This torch is built for CUDA/ROCm {built_for} but finds no GPU (check the driver)"
     else:
         why = "No GPU"
-    _print(f"{why}: training on the CPU")
+    show(f"{why}: training on the CPU")
 
 
 def set_device(local_rank):
@@ -153,7 +153,7 @@ def report(epoch, totals, start, unit="epoch"):
     """
     loss, samples = totals.tolist()  # waits for the device, so the clock is read after the work
     speed = samples / (time.perf_counter() - start)
-    _print(
+    show(
         f"{unit.capitalize()} {epoch + 1:2} | loss {loss / samples:.5f} over {samples:.0f} samples"
         f" | {speed:,.0f} samples/s"
     )
@@ -162,19 +162,25 @@ def report(epoch, totals, start, unit="epoch"):
 def report_resume(done, total, path, unit="epoch"):
     """Print after which epoch training resumes, or that nothing is left to do."""
     if done >= total:
-        _print(
+        show(
             f"{path} has run {done} {unit}s already, and you asked for {total}: ask for more, or "
             "start afresh with another --checkpoint_path"
         )
     elif done > 0:
-        _print(f"Resuming after {unit} {done}")
+        show(f"Resuming after {unit} {done}")
 
 
-def _print(line):
+def show(line):
+    """Print a line, whole, if the output can still be written."""
     # One write per line: print() writes the newline separately, and torchrun's workers do not
     # buffer, so the lines of two processes would mix.
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    if sys.stdout is None:  # closed, by `>&-`
+        return
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError:  # as after `| head -1`: train on, without output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def save_checkpoint(checkpoint, path):
@@ -198,7 +204,7 @@ def save_checkpoint(checkpoint, path):
             "before is intact: make room, or pass another --checkpoint_path"
         ) from None
     width = 2 if unit == "epoch" else 5
-    _print(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
+    show(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
 
 
 def write(content, path):

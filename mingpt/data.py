@@ -101,13 +101,27 @@ def read(source):
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
     try:
-        is_url = source.startswith(("http://", "https://"))
-        with urlopen(source, timeout=60) if is_url else open(source, "rb") as file:
-            return file.read().decode("utf-8-sig")
+        if source.startswith(("http://", "https://")):
+            return _download(source).decode("utf-8-sig")
+        if Path(source).exists() and not Path(source).is_file():  # a fifo would wait for ever
+            raise ValueError("no regular file")
+        return Path(source).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError, HTTPException) as error:  # ValueError: not UTF-8, or no such URL
         cause = error.reason if isinstance(error, URLError) else error
         reason = getattr(cause, "strerror", None) or cause
         raise UserError(f"cannot read --data {source}: {reason}") from None
+
+
+def _download(url, patience=600):
+    """The bytes at a URL. Raises OSError if they have not all come after `patience` seconds."""
+    utils.show(f"Downloading {url}")
+    end, parts = time.monotonic() + patience, []
+    with urlopen(url, timeout=30) as answer:
+        while part := answer.read1():
+            parts.append(part)
+            if time.monotonic() > end:
+                raise TimeoutError(f"not complete after {patience} s")
+    return b"".join(parts)
 
 
 class TokenDataset(Dataset):
