@@ -17,6 +17,7 @@ import traceback
 from multiprocessing import util
 from pathlib import Path
 
+import torch
 import torch.multiprocessing as mp
 
 _path = None  # of the checkpoint, set by check_path
@@ -35,6 +36,8 @@ class Parser(argparse.ArgumentParser):
 
 def check_launcher(manual, gpus):
     """Refuse any launcher but that of `manual`. From now on, exit when torchrun is gone."""
+    if manual is None:
+        raise UserError("python -OO drops the docstring, which says how to start this: use -O")
     lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
     command = " ".join(" ".join(lines).split())
     if "torchrun" not in manual:
@@ -44,6 +47,11 @@ def check_launcher(manual, gpus):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
+        if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+            raise UserError(f"{name} is {os.environ[name]!r}, but must be a number from 0")
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank >= world_size:  # the group would wait for ranks that nobody has
+        raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     check_gpus(processes, gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -72,12 +80,38 @@ def check_path(path, must_be_new=False):
     advice = "pass another --checkpoint_path"
     if not os.path.isdir(folder):
         raise UserError(f"no folder {folder} for the checkpoint: make it, or {advice}")
-    if os.path.isdir(path):
-        raise UserError(f"--checkpoint_path {path} is a folder, but must name a file")
+    if os.path.exists(path) and not os.path.isfile(path):  # to open a fifo would wait for ever
+        kind = "a folder" if os.path.isdir(path) else "no regular file"
+        raise UserError(f"--checkpoint_path {path} is {kind}, but must name a file")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
+
+
+def check_checkpoint(checkpoint, path, **parts):
+    """Refuse a checkpoint without these parts, each of its type, or with weights of no use."""
+    for name, kind in parts.items():
+        if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get(name), kind):
+            names = ", ".join(parts)
+            raise UserError(f"{path} is not in the format of this series ({names}): {AWAY}")
+        if kind is int and checkpoint[name] < 1:
+            count = checkpoint[name]
+            raise UserError(f"{path} has {name} {count}, but must have at least 1: {AWAY}")
+    if not are_finite(checkpoint["model"]):
+        raise UserError(f"{path} has weights that are not finite: {AWAY}")
+    # A fused optimizer would read and write beyond the end of a state that is too small.
+    shapes = [one.shape for one in checkpoint["model"].values() if torch.is_tensor(one)]
+    for state in checkpoint.get("optimizer", {}).get("state", {}).values():
+        for name, one in state.items():
+            if torch.is_tensor(one) and one.dim() and one.shape not in shapes:
+                raise UserError(f"{path} has a {name} of {list(one.shape)}, as no weight: {AWAY}")
+
+
+def are_finite(weights):
+    """Whether all floating-point tensors of a dictionary are finite."""
+    tensors = filter(torch.is_tensor, weights.values())
+    return all(bool(one.isfinite().all()) for one in tensors)
 
 
 def is_first(on_any_rank=False):
@@ -134,7 +168,9 @@ def prepare_for_group():
     gc.freeze()  # skip them at exit too, which saves half a second
     if collecting:
         gc.enable()
-    if mp.parent_process():
+    if parent := mp.parent_process():
+        if os.getppid() != parent.pid:  # it died while we imported torch, so mp.spawn cannot end us
+            os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
 

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import uuid
+import zipfile
 from pathlib import Path
 
 import torch
@@ -85,7 +86,7 @@ def num_processes():
     if not (nproc.isdecimal() and int(nproc) >= 1):
         raise UserError(f"NPROC is {nproc!r}, but must be a whole number of at least 1")
     guard.check_gpus(int(nproc), gpus, "NPROC")
-    _print(f"Starting {nproc} process{'es' * (nproc != '1')} (the variable NPROC sets how many)")
+    show(f"Starting {nproc} process{'es' * (nproc != '1')} (the variable NPROC sets how many)")
     return int(nproc)
 
 
@@ -123,7 +124,7 @@ def say_if_no_gpu():
         why = f"This torch is built for CUDA/ROCm {built_for} but finds no GPU (check the driver)"
     else:
         why = "No GPU"
-    _print(f"{why}: training on the CPU")
+    show(f"{why}: training on the CPU")
 
 
 def set_device(local_rank):
@@ -152,7 +153,7 @@ def report(epoch, totals, start, unit="epoch"):
     """
     loss, samples = totals.tolist()  # waits for the device, so the clock is read after the work
     speed = samples / (time.perf_counter() - start)
-    _print(
+    show(
         f"{unit.capitalize()} {epoch + 1:2} | loss {loss / samples:.5f} over {samples:.0f} samples"
         f" | {speed:,.0f} samples/s"
     )
@@ -161,19 +162,25 @@ def report(epoch, totals, start, unit="epoch"):
 def report_resume(done, total, path, unit="epoch"):
     """Print after which epoch training resumes, or that nothing is left to do."""
     if done >= total:
-        _print(
+        show(
             f"{path} has run {done} {unit}s already, and you asked for {total}: ask for more, or "
             "start afresh with another --checkpoint_path"
         )
     elif done > 0:
-        _print(f"Resuming after {unit} {done}")
+        show(f"Resuming after {unit} {done}")
 
 
-def _print(line):
+def show(line):
+    """Print a line, whole, if the output can still be written."""
     # One write per line: print() writes the newline separately, and torchrun's workers do not
     # buffer, so the lines of two processes would mix.
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    if sys.stdout is None:  # closed, by `>&-`
+        return
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError:  # as after `| head -1`: train on, without output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def save_checkpoint(checkpoint, path):
@@ -184,6 +191,11 @@ def save_checkpoint(checkpoint, path):
     path = os.path.realpath(path)  # through a link, not over it
     unit = "step" if "steps_run" in checkpoint else "epoch"
     count = checkpoint[f"{unit}s_run"]
+    if not guard.are_finite(checkpoint["model"]):
+        raise UserError(
+            f"the weights are not finite after {unit} {count}: not saved, what was saved before is "
+            "intact; lower the learning rate"
+        )
     try:
         write(checkpoint, path)
     except OSError as error:
@@ -192,14 +204,14 @@ def save_checkpoint(checkpoint, path):
             "before is intact: make room, or pass another --checkpoint_path"
         ) from None
     width = 2 if unit == "epoch" else 5
-    _print(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
+    show(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
 
 
 def write(content, path):
     """`torch.save`, so that at every moment `path` is the old file or the new one, whole.
 
-    A SIGKILL during the save leaves a hidden file `.NAME.*.tmp` beside it, for you to delete.
-    Raises OSError.
+    Only SIGKILL and SIGTERM during the save leave a hidden file `.NAME.*.tmp` beside it, for you
+    to delete. Raises OSError.
     """
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")  # unique on every host
@@ -212,10 +224,13 @@ def write(content, path):
         descriptor = os.open(folder, os.O_RDONLY)
         os.fsync(descriptor)  # and the name, before we print that it is saved
         os.close(descriptor)
-    except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch wraps a failed write in RuntimeErrors
+        cause = error
+        while not isinstance(cause, OSError) and cause.__context__:
+            cause = cause.__context__
+        raise cause if isinstance(cause, OSError) else OSError(str(error)) from None
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        cause = error.__context__ or error
-        raise cause if isinstance(cause, OSError) else OSError(str(cause)) from None
 
 
 def read_checkpoint(path, unit="epoch"):
@@ -226,17 +241,24 @@ def read_checkpoint(path, unit="epoch"):
     if not os.path.lexists(path):
         return {f"{unit}s_run": 0}
     checkpoint = read(path)
-    parts = ("model", "optimizer", f"{unit}s_run")
-    if not isinstance(checkpoint, dict) or any(part not in checkpoint for part in parts):
-        raise UserError(f"{path} is not in the format of this series ({', '.join(parts)}): {AWAY}")
+    guard.check_checkpoint(checkpoint, path, model=dict, optimizer=dict, **{f"{unit}s_run": int})
     return checkpoint
 
 
 def read(path, **options):
     """What `write` wrote, in host memory. Raises `UserError` if it cannot be read."""
     try:
+        if not options.get("mmap"):  # then another process reads the weights, and checks them
+            check_sums(path)
         return torch.load(path, map_location="cpu", weights_only=True, **options)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
     except Exception:  # torch.load raises a dozen types with no common base class
         raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}") from None
+
+
+def check_sums(path):
+    """Raise an exception if a byte has changed since `write`. torch.load ignores the checksums."""
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise zipfile.BadZipFile(damaged)

@@ -61,11 +61,17 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--endpoint", required=True, metavar="HOST:PORT", type=endpoint,
                         help="as you will give it to --rdzv-endpoint")  # fmt: skip
-    parser.add_argument("--nnodes", type=int, default=2, help="default: 2")
+    parser.add_argument("--nnodes", type=positive, default=2, help="default: 2")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the others")
     parser.add_argument("files", nargs="*", default=sorted(map(str, Path().glob("*.py"))),
                         help="files that must be the same on all nodes; default: *.py")  # fmt: skip
     return parser.parse_args()
+
+
+def positive(text):
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 def endpoint(text):

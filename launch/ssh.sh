@@ -26,8 +26,9 @@ for host in $HOSTS; do
     ${RSH:-ssh -tt} "$host" "cd $(quote "$PWD")&& PATH=$(quote "$PATH")$passed \
         NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
         ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \
-        NPROC=${NPROC:-1} JOB=${JOB:-job} MAX_RESTARTS=${MAX_RESTARTS:-3} \
-        JOIN_TIMEOUT=${JOIN_TIMEOUT:-600} exec $quoted" </dev/null &
+        NPROC=$(quote "${NPROC:-1}")JOB=$(quote "${JOB:-job}") \
+        MAX_RESTARTS=$(quote "${MAX_RESTARTS:-3}")JOIN_TIMEOUT=$(quote "${JOIN_TIMEOUT:-600}") \
+        exec $quoted" </dev/null &
     pids="$pids $!" number=$((number + 1))
 done
 status=0

@@ -152,4 +152,7 @@ def load(path, **options):
     names = {"steps_run", "model_config", "text"}
     if not (isinstance(checkpoint, dict) and names <= checkpoint.keys()):
         raise UserError(f"{path} is not a checkpoint of mingpt: {AWAY}")
+    guard.check_checkpoint(
+        checkpoint, path, model=dict, steps_run=int, model_config=dict, text=dict
+    )
     return checkpoint

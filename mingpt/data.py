@@ -69,7 +69,7 @@ def prepare(source, tokenizer, cache):
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
     path = Path(cache, f"{key}.tokens")
-    if not path.exists():
+    if not is_whole(path):
         kind = tokens.build(tokenizer, text)
         numbers = torch.from_numpy(kind.encode(text))
         try:
@@ -83,6 +83,15 @@ def prepare(source, tokenizer, cache):
     return path
 
 
+def is_whole(path):
+    """Whether the tokens are there, with the bytes that were written."""
+    try:
+        utils.check_sums(path)
+    except Exception:  # zipfile raises many types for a damaged file
+        return False
+    return True
+
+
 def read(source):
     """The text of a file or an http(s) URL; by default, of Python's standard library.
 
@@ -92,13 +101,27 @@ def read(source):
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
     try:
-        is_url = source.startswith(("http://", "https://"))
-        with urlopen(source, timeout=60) if is_url else open(source, "rb") as file:
-            return file.read().decode("utf-8-sig")
+        if source.startswith(("http://", "https://")):
+            return _download(source).decode("utf-8-sig")
+        if Path(source).exists() and not Path(source).is_file():  # a fifo would wait for ever
+            raise ValueError("no regular file")
+        return Path(source).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError, HTTPException) as error:  # ValueError: not UTF-8, or no such URL
         cause = error.reason if isinstance(error, URLError) else error
         reason = getattr(cause, "strerror", None) or cause
         raise UserError(f"cannot read --data {source}: {reason}") from None
+
+
+def _download(url, patience=600):
+    """The bytes at a URL. Raises OSError if they have not all come after `patience` seconds."""
+    utils.show(f"Downloading {url}")
+    end, parts = time.monotonic() + patience, []
+    with urlopen(url, timeout=30) as answer:
+        while part := answer.read1():
+            parts.append(part)
+            if time.monotonic() > end:
+                raise TimeoutError(f"not complete after {patience} s")
+    return b"".join(parts)
 
 
 class TokenDataset(Dataset):

@@ -182,7 +182,7 @@ class GPT(nn.Module):
             if top_k is not None:
                 least = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
                 logits = logits.masked_fill(logits < least, -math.inf)
-            if temperature == 0:
+            if temperature < 1e-6:  # as 0: the quotients would overflow
                 new = logits.argmax(-1, keepdim=True)
             else:
                 odds = F.softmax(logits / temperature, dim=-1)

@@ -40,6 +40,8 @@ class Options:
                 raise UserError(f"{name} is {value}, but must be at least 1")
         if not self.temperature >= 0:
             raise UserError(f"temperature is {self.temperature}, but must be at least 0")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError(f"seed is {self.seed}, but must fit into 64 bits")
         if self.prompt == "":
             raise UserError("prompt is empty, but must have a character, or be left out")
 
@@ -48,9 +50,17 @@ def main():
     guard.install_excepthook()
     options = parse(Options, sys.argv[1:], Options(), __doc__)
     checkpoint = checkpoints.load(options.checkpoint_path)
-    kind = tokens.restore(checkpoint["text"])
-    model = GPT(GPTConfig(**checkpoint["model_config"]))
-    model.load_state_dict(checkpoint["model"])
+    try:
+        kind = tokens.restore(checkpoint["text"])
+        model = GPT(GPTConfig(**checkpoint["model_config"]))
+        model.load_state_dict(checkpoint["model"])
+        if len(kind) != model.config.vocab_size:
+            raise ValueError(f"{len(kind)} kinds of tokens for {model.config.vocab_size} scores")
+    except Exception as error:  # what is no such checkpoint raises a dozen types
+        why = str(error).strip().rpartition("\n")[2].strip()
+        raise UserError(
+            f"{options.checkpoint_path} is not a checkpoint that mingpt can read ({why})"
+        ) from None
     device = utils.device()
     prompt = options.prompt
     if prompt is None:  # byte pairs encode every character
@@ -60,7 +70,7 @@ def main():
     written = model.to(device).generate(
         prompt, options.count, options.temperature, options.top_k, generator
     )
-    print(kind.decode(written[0].tolist()))
+    utils.show(kind.decode(written[0].tolist()))
 
 
 if __name__ == "__main__":

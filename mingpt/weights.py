@@ -38,6 +38,8 @@ def load(model, path):
                 f"the model has {name} of {_size(weight.shape)}, but {path} has {has}: "
                 "ask for its --model and --tokenizer, as in --model gpt2 --tokenizer gpt2"
             )
+        if not found.isfinite().all():
+            raise UserError(f"{path} has numbers in {name} that are not finite: pass another file")
         weight.copy_(found)
 
 

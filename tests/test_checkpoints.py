@@ -29,6 +29,18 @@ def checkpoint_of_adamw():
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epochs_run": 10}
 
 
+def spoilt():
+    found = checkpoint()
+    found["model"]["weight"][0, 3] = float("nan")
+    return found
+
+
+def misshapen():
+    found = checkpoint()
+    found["optimizer"]["state"] = {0: {"momentum_buffer": torch.zeros(7)}}
+    return found
+
+
 def truncated(file):
     torch.save(checkpoint(), file)
     file.write_bytes(file.read_bytes()[:1500])
@@ -48,6 +60,17 @@ BAD = {
     ),
     "of another model": (
         lambda file: torch.save(checkpoint(10, 19), file), FITS_NOT.format(SIZES)
+    ),
+    "of lists": (
+        lambda file: torch.save(checkpoint() | {"model": [1, 2]}, file), FORMAT
+    ),
+    "of -3 epochs": (
+        lambda file: torch.save(checkpoint(-3), file), "has epochs_run -3, but must have at least 1"
+    ),
+    "of half an epoch": (lambda file: torch.save(checkpoint(0.5), file), FORMAT),
+    "with a NaN": (lambda file: torch.save(spoilt(), file), "has weights that are not finite"),
+    "with a momentum of another shape": (
+        lambda file: torch.save(misshapen(), file), "has a momentum_buffer of [7], as no weight"
     ),
     # SGD loads it, but would fail in its first step.
     "of another optimizer": (

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import torch
 
 import utils
 from tests.mistakes import ALONE, fake, python
-from tests.processes import LESSONS, SPINE, epochs
+from tests.processes import LESSONS, LIMIT, ROOT, SPINE, epochs
 
 on_cpu = pytest.mark.skipif(utils.num_gpus() > 0, reason="says what it says without a GPU")
 
@@ -88,3 +89,12 @@ def test_help_is_the_docstring(lesson, tmp_path):
     assert "--batch_size BATCH_SIZE per process; default: 32" in said
     assert f"--checkpoint_path CHECKPOINT_PATH default: {lesson}.pt" in said
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("output", ["| head -n 1", "> /dev/full", ">&-"])
+def test_output_that_cannot_be_written_stops_no_training(output, tmp_path):
+    line = f"{sys.executable} {ROOT}/single_gpu.py 30 30 {output}; echo ${{PIPESTATUS[0]}} >&2"
+    ran = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=LIMIT)
+    assert ran.stderr.decode() == "0\n"
+    assert torch.load(tmp_path / "single_gpu.pt")["epochs_run"] == 30

@@ -39,6 +39,13 @@ MISTAKES = {
         "multinode", "50 10", BY_PYTHON.format("WORLD_SIZE") + documented("multinode"),
         {"RANK": "0", "LOCAL_RANK": "0"},
     ),
+    "RANK 5 of 2": Mistake(
+        "multigpu_torchrun", "1 1", "RANK is 5, but must be below WORLD_SIZE, 2",
+        ALONE | {"RANK": "5", "WORLD_SIZE": "2"},
+    ),
+    "RANK -1": Mistake(
+        "multinode", "1 1", "RANK is '-1', but must be a number from 0", ALONE | {"RANK": "-1"}
+    ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),

@@ -4,14 +4,17 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.faults import held_saves, same
 from tests.processes import LIMIT, Process, check_gone, run
 
-# As sitecustomize.py on PYTHONPATH: torchrun's workers wait, before they import anything.
+# As sitecustomize.py on PYTHONPATH: the workers wait, before they import anything.
 WAIT = """
-import os, time
+import os, sys, time
 go = os.path.join(os.path.dirname(__file__), "go")
-while "LOCAL_RANK" in os.environ and not os.path.exists(go):
+is_worker = "LOCAL_RANK" in os.environ or "--multiprocessing-fork" in sys.orig_argv
+while is_worker and not os.path.exists(go):
     time.sleep(0.05)
 """
 
@@ -29,10 +32,11 @@ def test_workers_end_with_their_agent_and_a_job_started_again_resumes(trained, t
     assert same(trained("multigpu_torchrun").saves[2], tmp_path / "multigpu_torchrun.pt")
 
 
-def test_workers_end_whose_agent_has_died_before_they_look(tmp_path):
+@pytest.mark.parametrize("lesson", ["multigpu", "multinode"])
+def test_workers_end_whose_parent_has_died_before_they_look(lesson, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(WAIT)
     env = {"PYTHONPATH": str(tmp_path)}
-    with Process("multinode", 1_000_000, 10, cwd=tmp_path, env=env) as process:
+    with Process(lesson, 1_000_000, 10, cwd=tmp_path, env=env) as process:
         end = time.monotonic() + LIMIT
         while len(process.workers()) < 2:
             assert time.monotonic() < end, process.tail

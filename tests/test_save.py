@@ -1,11 +1,15 @@
 """A save is atomic, and is on the disk when it returns."""
 
+import errno
 import os
+import random
 
 import pytest
 import torch
 
 import utils
+from guard import UserError
+from mingpt import data
 
 pytestmark = pytest.mark.quick
 
@@ -38,3 +42,63 @@ def test_order_of_writing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model.pt"]
     # Two hosts may share the folder, and a killed process may leave half a file.
     assert len(names) == 2
+
+
+def test_a_byte_that_changed_is_noticed(tmp_path):
+    """torch.load ignores the checksums: 2 of 25 flipped bits would load other weights or counts."""
+    path = tmp_path / "model.pt"
+    saved = {"model": {"w": torch.arange(1.0, 200.0)}, "optimizer": {"lr": 0.5}, "epochs_run": 10}
+    utils.write(saved, path)
+    whole, refused = path.read_bytes(), 0
+    for bit in random.Random(0).sample(range(8 * len(whole)), 400):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            found = utils.read_checkpoint(path)
+        except UserError:
+            refused += 1
+        else:  # the bit is in a part of the file that nothing reads
+            assert torch.equal(found.pop("model")["w"], saved["model"]["w"])
+            assert found == {"optimizer": {"lr": 0.5}, "epochs_run": 10}
+    assert refused > 100
+
+
+def test_tokens_that_changed_are_made_again(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("a text to learn\n" * 50)
+    path = data.prepare(str(text), "chars", tmp_path / "cache")
+    whole = path.read_bytes()
+    place = whole.index(torch.load(path)["tokens"].numpy().tobytes())
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert data.prepare(str(text), "chars", tmp_path / "cache") == path
+    assert path.read_bytes() == whole
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):
+    path, good = tmp_path / "model.pt", {"model": {"w": torch.ones(3)}, "epochs_run": 1}
+    utils.save_checkpoint(good, path)
+    whole = path.read_bytes()
+    for spoilt in (torch.nan, torch.inf):
+        with pytest.raises(UserError, match="not finite after epoch 2: not saved"):
+            utils.save_checkpoint({"model": {"w": torch.full((3,), spoilt)}, "epochs_run": 2}, path)
+    assert path.read_bytes() == whole and os.listdir(tmp_path) == ["model.pt"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
+def test_a_save_that_is_stopped_leaves_nothing_beside_the_checkpoint(stop, tmp_path, monkeypatch):
+    def interrupted(content, file):
+        file.write(b"half")
+        try:
+            raise stop
+        except OSError:  # as torch does, twice
+            try:
+                raise RuntimeError("[enforce fail at inline_container.cc:672]")
+            except RuntimeError:
+                raise RuntimeError("PytorchStreamWriter failed writing file") from None
+
+    monkeypatch.setattr(torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt if stop is KeyboardInterrupt else OSError) as caught:
+        utils.write({}, tmp_path / "model.pt")
+    assert os.listdir(tmp_path) == []
+    assert stop is KeyboardInterrupt or caught.value.errno == errno.ENOSPC

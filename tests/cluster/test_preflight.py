@@ -220,3 +220,10 @@ def test_what_is_no_endpoint(text, program):
 
 def test_an_address_is_here_if_something_can_listen_there(program):
     assert program.is_here("127.0.0.1") and not program.is_here("192.0.2.1")  # TEST-NET-1
+
+
+@pytest.mark.parametrize("text", ["0", "-2", "two"])
+def test_what_is_no_number_of_nodes(text, program):
+    with pytest.raises(ValueError):
+        program.positive(text)
+    assert program.positive("2") == 2

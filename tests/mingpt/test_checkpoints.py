@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from guard import UserError
-from mingpt import checkpoints, cpu, trainer
+from mingpt import checkpoints, cpu, sample, trainer
 from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
 from tests.processes import LIMIT, ROOT
@@ -118,7 +118,7 @@ def main():
     model = SimpleNamespace(config=GPTConfig())
     loader = SimpleNamespace(dataset=SimpleNamespace(about={}))
     file = checkpoints.CheckpointFile(args, model, loader)
-    file.save({"model": torch.ones(9), "steps_run": 3})
+    file.save({"model": {"w": torch.ones(9)}, "steps_run": 3})
     raise KeyError("boom")
 
 guard.install_excepthook()
@@ -146,3 +146,41 @@ def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
     weight.zero_()
     assert copy["a"].tolist() == [1, 1] and copy["c"].tolist() == [1]
     assert copy["a"].data_ptr() == copy["b"][0].data_ptr()
+
+
+def junk(name, value):
+    def change(checkpoint):
+        checkpoint[name] = value(checkpoint[name]) if callable(value) else value
+
+    return change
+
+
+JUNK = {
+    "lists": (junk("model", [1, 2]), "is not in the format of this series"),
+    "an unknown field": (junk("model_config", lambda old: old | {"colour": 1}), "colour"),
+    "a field too few": (
+        junk("model_config", lambda old: old | {"n_embd": 50}), "n_embd is 50, but must be a mult"
+    ),
+    "another size": (junk("model_config", lambda old: old | {"n_layer": 1}), "mingpt can read"),
+    "another vocabulary": (
+        junk("text", lambda old: old | {"vocabulary": old["vocabulary"][:-1]}), "kinds of tokens"
+    ),
+    "no vocabulary": (junk("text", {"kind": "chars"}), "mingpt can read"),
+    "-3 steps": (junk("steps_run", -3), "has steps_run -3, but must have at least 1"),
+}
+
+
+@pytest.mark.parametrize("kind", JUNK)
+def test_writing_with_what_is_not_quite_a_checkpoint(kind, made, tmp_path, monkeypatch):
+    file, _ = made()
+    args = file.args
+    model = trainer.load_train_objs(args)[1]
+    save(file, model=model.state_dict())
+    checkpoint = torch.load(args.checkpoint_path)
+    change, message = JUNK[kind]
+    change(checkpoint)
+    torch.save(checkpoint, args.checkpoint_path)
+    monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", args.checkpoint_path])
+    monkeypatch.setattr(sample.guard, "install_excepthook", lambda: None)
+    with pytest.raises(UserError, match=message):
+        sample.main()
