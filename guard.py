@@ -50,7 +50,7 @@ def check_launcher(manual, gpus):
         if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
             raise UserError(f"{name} is {os.environ[name]!r}, but must be a number from 0")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if rank >= world_size:  # the group would wait for ranks that nobody has
+    if rank >= world_size:  # or the group would wait for ranks that no process has
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     check_gpus(processes, gpus, "--nproc_per_node")

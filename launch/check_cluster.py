@@ -69,9 +69,7 @@ def parse():
 
 
 def positive(text):
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
+    return range(1, 1_000_000).index(int(text)) + 1  # ValueError if it is not
 
 
 def endpoint(text):

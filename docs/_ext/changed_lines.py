@@ -1,4 +1,4 @@
-"""The changed lines of an edit that another page explains, for a summary.
+"""The changed lines of an edit, without its prose, which another page has.
 
     .. changed-lines:: multigpu
        :edit: distribute-the-data

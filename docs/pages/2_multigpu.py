@@ -335,7 +335,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    .. fold:: After the fourth edit both ranks have the same weights. Why do they still print different losses?
 #
-#       Each computes the loss of its own half of the samples, and the same model has different
+#       Each computes the loss of one half of the samples, and the same model has different
 #       losses on different data. The fifth edit adds up the losses and the counts of all ranks.
 #       Only then do the lines describe all samples.
 #
