@@ -211,6 +211,18 @@ def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     return list(killed)
 
 
+@contextlib.contextmanager
+def ended_with_us():
+    """Meanwhile, if this process is killed, another ends all that it has started."""
+    words = [sys.executable, "-m", "tools.processes", OURS]
+    root = Path(__file__).resolve().parents[1]
+    with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
 _reserved = collections.deque(maxlen=64)
 
 
@@ -222,3 +234,8 @@ def free_port() -> int:
     holder.bind(("localhost", 0))
     _reserved.append(holder)
     return holder.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.stdin.read()  # ends with the process that writes it
+    kill(lambda: marked(sys.argv[1]))

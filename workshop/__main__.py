@@ -26,8 +26,8 @@ from tools.errors import UserError, exit_status
 from . import ready, room, scenarios, show
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
-from .judge import judge, passed
-from .observe import LIMIT, observe
+from .judge import passed
+from .observe import LIMIT
 from .show import say, wrapped
 
 
@@ -67,7 +67,7 @@ def _parser():
     add("start", _start)
     for name, run in (("check", _check), ("watch", _watch)):
         sub = add(name, run)
-        sub.add_argument("--limit", type=float, default=LIMIT, help="most seconds for a run")
+        sub.add_argument("--limit", type=float, default=LIMIT, help="most seconds of processor time for a run")
     add("hint", _hint)
     add("solution", _solution)
     add("reset", _reset)
@@ -127,8 +127,9 @@ def _check(folder, options) -> int:
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
     files = folder.files(exercise)
-    run = observe(files, scenarios.acts(exercise.lesson.name, exercise.file), options.limit)
-    findings = judge(run, exercise.checks)
+    run, findings = scenarios.examine(
+        exercise.lesson.name, exercise.file, files, exercise.checks, options.limit
+    )
     say(f"{exercise.name} – {exercise.title}", "bold")
     if exercise.steps:
         show.progress(exercise, findings)
@@ -170,7 +171,8 @@ def _hint(folder, options):
     failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
     name = (failed or [exercise.check])[-1]  # what the last check found
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
-    about = next((step for step in exercise.steps if step.check == check.name), exercise)
+    ours = [one for one in exercises().values() if one.lesson is exercise.lesson]
+    about = next((one for one in (exercise, *ours) if one.check == check.name), exercise)
     hints = [f"{check.sentence} {check.hint}", about.second_hint, about.third_hint]
     said = bool(failed)  # the check has printed the first hint
     asked = [e for e in folder.of(exercise, "hint") if e.get("of") in (None, about.name)]

@@ -13,7 +13,7 @@ from tools.series import stages
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
-from .checks import OF
+from .checks import EXTRA, OF
 from .judge import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +36,7 @@ class Exercise:
     second_hint: str
     third_hint: str
     steps: tuple["Exercise", ...] = ()
+    of_others: frozenset[str] = frozenset()  # edits that the start lacks altogether
 
     @property
     def file(self) -> str:
@@ -47,7 +48,8 @@ class Exercise:
 
     @property
     def checks(self) -> list[Check]:
-        return OF[self.lesson.name]
+        own = [EXTRA[self.check]] if self.check in EXTRA else []
+        return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
 
     def reached(self, findings: list[Finding]) -> int:
         """How many steps of a path the script has made, judged by its run."""
@@ -86,10 +88,17 @@ def exercises() -> dict[str, Exercise]:
 
 
 def _edit(edit: Edit, check: str, hint: str) -> Exercise:
+    left_out = dropped(edit)
+    others = [one for one in edit.lesson.edits if one is not edit]
+    gone = {one.name for one in others if _added(one.lines) <= _added(left_out)}
     return Exercise(
         f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, undone(edit), check, hint,
-        "Fill in what is left out here:\n\n" + _skeleton(dropped(edit)),
+        "Fill in what is left out here:\n\n" + _skeleton(left_out), of_others=frozenset(gone),
     )  # fmt: skip
+
+
+def _added(lines):
+    return {line.number for line in lines if line.sign == "+"}
 
 
 def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:

@@ -3,17 +3,22 @@
 A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`:
 
     process     a Python began: parent, argv, node, attempt, torchrun; its rank ... in os.environ
-    joining, joined   init_process_group began; returned: rank, world_size, backend
+    device      utils.set_device was called: index
+    bound       a socket was bound to a port: 0 lets the system choose one
+    joining, joined   init_process_group began: port; returned: rank, world_size, backend
     collective, done  what ("DDP": its constructor), bytes passed, where the script called it
     loader      an iteration over a DataLoader began
     batch       a model's input: samples (indices; -1 for a sample that is not in the dataset),
-                through (the class called), grad
-    backward    loss
+                through (the class called), grad, loss (the mean that the lessons would compute)
+    backward    a backward pass began
     first, step       fingerprints of parameters and optimizer state, before the first step and
-                after each step; of the gradients that the step used
-    gradient    in the first few steps, all numbers: own (this rank's), used (by the optimizer)
+                after each step
+    gradient    in the first few steps, all numbers: expected (of this rank's samples, computed by
+                the probe; None for another model's), used (by the optimizer)
     said        a line on stdout
-    saved, loaded     path and outline of a checkpoint; renamed: source, path
+    saved       path (None: to memory) and outline of a checkpoint, together (by all ranks)
+    opened, removed   a file to write to: path
+    renamed     source, path, synced (fsync came before)
     raised      an exception that ended a process: type, message, where
     fault       the failure that the check itself causes: before which step
     unobserved  a part of torch that the probe cannot watch
@@ -46,7 +51,7 @@ class Worker:
 
     process: dict
     facts: list[dict] = field(repr=False)
-    resumed_from: list[dict] = field(default_factory=list, repr=False)  # checkpoints, newest first
+    started_after: int = 0  # how many epochs had run when a rank had its first weights
 
     @cached_property
     def rank(self) -> int | None:
@@ -81,26 +86,27 @@ class Worker:
     def begun(self) -> list[list[Step]]:
         """The steps of each epoch that it has begun. An epoch is an iteration over its loader.
 
-        Without a DataLoader, an epoch ends after the worker's share of the samples.
+        Without a DataLoader, or if samples come again in one iteration, an epoch ends after the
+        worker's share of the samples.
         """
-        epochs, samples, losses, through, size = [], [], [], None, 0
-        joined = self.first("joined")
-        share = -(-SAMPLES // (joined["world_size"] if joined else 1))
-        has_loader = self.first("loader") is not None
+        passes, samples, losses, through = [], [], [], None
         for fact in self.facts:
             if fact["kind"] == "loader":
-                epochs.append([])
+                passes.append([])
             elif fact["kind"] == "batch" and fact["grad"]:
-                samples = samples + fact["samples"]
-                size, through = len(fact["samples"]), fact["through"]
-            elif fact["kind"] == "backward" and size:
-                losses = [*losses, (fact["loss"], size)]
+                samples, through = samples + fact["samples"], fact["through"]
+                losses = [*losses, (fact["loss"], len(fact["samples"]))]
             elif fact["kind"] == "step":
-                full = epochs and sum(len(step.samples) for step in epochs[-1]) >= share
-                if not epochs or (not has_loader and full):
-                    epochs.append([])
-                epochs[-1].append(Step(samples, losses, fact, through))
+                passes = passes or [[]]
+                passes[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
+        joined, epochs = self.first("joined"), []
+        share = -(-SAMPLES // (joined["world_size"] if joined else 1))
+        for steps in passes:
+            seen = [sample for step in steps for sample in step.samples]
+            again = len(seen) > max(share, len(set(seen)))
+            whole = self.first("loader") and not again
+            epochs += [steps] if whole else _parts(steps, share)
         return epochs
 
     @cached_property
@@ -114,15 +120,6 @@ class Worker:
                 return f"step {number + 1} of epoch {epoch}"
             number -= len(steps)
         return "the end"
-
-    @cached_property
-    def started_after(self) -> int:
-        """How many epochs had run when it began, by the checkpoint that has its first weights."""
-        first = self.first("first")
-        for source in self.resumed_from:
-            if first and first["parameters"] in prints(source["content"]):
-                return count(source["content"]) or 0
-        return 0
 
     @cached_property
     def waits(self) -> dict | None:
@@ -139,6 +136,18 @@ class Worker:
             if fact["kind"] in ("done", "step", "joined", "exit", "raised", "left", "batch"):
                 return None
         return None
+
+
+def _parts(steps, share):
+    """The steps, parted wherever `share` samples have been seen."""
+    parts, number = [[]], 0
+    for step in steps:
+        if number >= share:
+            parts.append([])
+            number = 0
+        parts[-1].append(step)
+        number += len(step.samples)
+    return parts
 
 
 @dataclass(eq=False)
@@ -160,6 +169,30 @@ class Attempt:
     def epochs_begun(self) -> int:
         """How many epochs every rank has begun."""
         return min((len(worker.epochs) for worker in self.trained), default=0)
+
+
+@dataclass(eq=False)
+class Save:
+    """A checkpoint that a worker wrote to the file `path`."""
+
+    attempt: int
+    worker: Worker
+    fact: dict
+    path: str
+
+    @property
+    def content(self) -> dict:
+        return self.fact["content"]
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs its worker had begun."""
+        begun = [steps for steps in self.worker.epochs if steps[0].fact["t"] < self.fact["t"]]
+        return self.worker.started_after + len(begun)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {key: value for key, value in keys(self.content).items() if type(value) is int}
 
 
 class Run:
@@ -195,18 +228,33 @@ class Run:
     def attempts(self) -> list[Attempt]:
         """At least one attempt, perhaps without workers."""
         numbers = {worker.process["attempt"] for worker in self.processes} | {0}
-        return [Attempt(number, self._workers(number)) for number in sorted(numbers)]
+        attempts = [Attempt(number, self._workers(number)) for number in sorted(numbers)]
+        known = {}  # after how many epochs a rank had these weights
+        for attempt in attempts:
+            for worker in attempt.workers:
+                worker.started_after = known.get(worker.begin["parameters"], 0)
+                for epoch, steps in enumerate(worker.epochs, worker.started_after + 1):
+                    known[steps[-1].fact["parameters"]] = epoch
+        return attempts
 
     def _workers(self, number):
         ours = [worker for worker in self.processes if worker.process["attempt"] == number]
         parents = {worker.process["parent"] for worker in ours}
         training = [worker for worker in ours if worker.first("joined", "batch")]
         workers = training or [w for w in ours if w.process["pid"] not in parents]
-        before = [fact for fact in self.facts if fact["kind"] in ("saved", "loaded")]
-        for worker in workers:
-            begun = worker.first("first")
-            worker.resumed_from = [f for f in reversed(before) if begun and f["t"] < begun["t"]]
         return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
+
+    @cached_property
+    def saves(self) -> list[Save]:
+        """All checkpoints, oldest first. What is saved to memory goes to the next file."""
+        found = []
+        for attempt in self.attempts:
+            for worker in attempt.workers:
+                for number, fact in enumerate(worker.facts):
+                    later = (f["path"] for f in worker.facts[number:] if f["kind"] == "opened")
+                    if fact["kind"] == "saved" and (path := fact["path"] or next(later, None)):
+                        found.append(Save(attempt.number, worker, fact, path))
+        return sorted(found, key=lambda save: save.fact["t"])
 
     @cached_property
     def crash(self) -> dict | None:
@@ -254,13 +302,6 @@ def prints(content) -> set[str]:
         return set()
     inner = content.get("keys", {}).values()
     return ({content.get("print")} | {one for value in inner for one in prints(value)}) - {None}
-
-
-def count(content) -> int | None:
-    """The number of epochs in a checkpoint: its only integer, whatever its name."""
-    values = content["keys"] if isinstance(content, dict) and "keys" in content else {}
-    numbers = [v for v in values.values() if isinstance(v, int) and not isinstance(v, bool)]
-    return numbers[0] if len(numbers) == 1 else values.get("epochs_run")
 
 
 def first_difference(one: list, other: list) -> int | None:

@@ -10,15 +10,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.processes import Process, environment, free_port, psutil  # says so if psutil is missing
+from tools.processes import Process, ended_with_us, environment, free_port, psutil
 
 from .facts import Run
 
 PROBE = Path(__file__).parent / "probe"
-LIMIT = 120  # seconds per act; generous, since thirty learners may share a machine
+LIMIT = 60  # seconds of processor time per act; five times that by the clock
 MOST = 100_000_000  # bytes that a run may write, so that endless prints do not fill the disk
-IDLE = 3  # seconds in which no process works or writes: then all wait for each other
-QUIET = 20  # the same outside Linux, where the system does not show which processes are runnable
+IDLE = 3  # seconds in which no process works or writes, while all ranks wait for each other
+QUIET = 20  # the same if one of them may end by itself, as after time.sleep
 BUSY = (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
 
 
@@ -43,10 +43,10 @@ class Act:
 def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
     """Run the acts, one after the other, in a new folder with copies of `files`.
 
-    Always returns, within `limit` seconds per act. It terminates a run that hangs; the facts then
-    say what each rank was doing. Leaves no process and no file.
+    Always returns. It terminates an act that hangs, or that works for more than `limit` seconds of
+    processor time; the facts then say what each rank was doing. Leaves no process and no file.
     """
-    with tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True) as place:
+    with ended_with_us(), tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True) as place:
         return _Stage(Path(os.path.realpath(place)), files, limit).play(acts)
 
 
@@ -126,19 +126,26 @@ class _Stage:
     def _watch(self, running):
         """Wait until all have ended, or until they hang."""
         begun = last = time.monotonic()
-        before = None
+        before, worked = None, {}
         while any(process.process.poll() is None for process in running):
             time.sleep(0.05)
             now = time.monotonic()
-            seen, busy = self._activity()
+            seen, busy = self._activity(worked)
             if seen != before or busy:
                 before, last = seen, now
-            idle = now - last > (IDLE if psutil.LINUX else QUIET)
-            if idle or now - begun > self.limit or self._size() > MOST:
-                seconds, alive = round(now - begun, 1), self._alive()
-                self._note("hung" if idle else "late", seconds=seconds, alive=alive)
+            idle = now - last > IDLE and (now - last > QUIET or self._all_wait())
+            spent = sum(worked.values())
+            late = spent > self.limit or now - begun > 5 * self.limit
+            if idle or late or self._size() > MOST:
+                self._note("hung" if idle else "late", seconds=round(spent), alive=self._alive())
                 self._ask_for_stacks()
                 return
+
+    def _all_wait(self):
+        """Whether each rank that is alive is in a call that ends when another rank comes."""
+        workers, alive = Run(self.own + self._facts()).attempts[-1].workers, self._alive()
+        waits = [worker.waits for worker in workers if worker.process["pid"] in alive]
+        return psutil.LINUX and bool(waits) and all(waits)  # elsewhere, runnable looks like idle
 
     def _size(self):
         total = 0
@@ -147,21 +154,28 @@ class _Stage:
                 total += path.stat().st_size
         return total
 
-    def _activity(self):
-        """What the processes have written, their CPU time, and whether one is runnable."""
-        written = [(path.name, path.stat().st_size) for path in self.notes.glob("*.jsonl")]
-        worked, busy = 0, False
+    def _activity(self, worked):
+        """What the processes have written, their processor time, and whether one is runnable.
+
+        `worked` gets the seconds of each process.
+        """
+        written = [(path.name, path.stat().st_size) for path in self._noted()]
+        busy = False
         for python in self._pythons():
             with contextlib.suppress(psutil.Error), python.oneshot():
                 times = python.cpu_times()
-                # Rounded to 50 ms, because a waiting launcher polls its workers.
-                worked += int((times.user + times.system) * 20)
+                worked[python.pid] = times.user + times.system
                 busy |= psutil.LINUX and python.status() in BUSY
-        return (written, worked), busy
+        # Rounded to 50 ms, because a waiting launcher polls its workers.
+        return (written, int(sum(worked.values()) * 20)), busy
+
+    def _noted(self):
+        """The files of the probe, without what a script may have put beside them."""
+        return [p for p in self.notes.glob("*.jsonl") if p.stem.isdecimal() and p.is_file()]
 
     def _pythons(self):
         """All Pythons of the run, except one whose pid now belongs to another process."""
-        for path in self.notes.glob("*.jsonl"):
+        for path in self._noted():
             if (pid := int(path.stem)) not in self.pythons:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.pythons[pid] = psutil.Process(pid)
@@ -172,8 +186,9 @@ class _Stage:
             with contextlib.suppress(psutil.Error):
                 python.send_signal(signal.SIGUSR1)
         time.sleep(0.3)
-        for path in self.notes.glob("*.stack"):
-            text = path.read_text(errors="replace").replace(f"{self.folder}{os.sep}", "")
+        for path in self._noted():
+            text = path.with_suffix(".stack").read_text(errors="replace")
+            text = text.replace(f"{self.folder}{os.sep}", "")
             if text:
                 self._note("stack", of=int(path.stem), text=text[:4000])
 
@@ -197,8 +212,10 @@ class _Stage:
 
     def _facts(self):
         facts = []
-        for path in self.notes.glob("*.jsonl"):
-            for line in path.read_text().splitlines():
+        for path in self._noted():
+            for line in path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):  # its writer was killed while it wrote
-                    facts.append(json.loads(line))
+                    fact = json.loads(line)
+                    if isinstance(fact, dict) and {"kind", "t", "pid"} <= fact.keys():
+                        facts.append(fact)
         return facts

@@ -17,7 +17,7 @@ from . import scenarios
 from .checks import OF
 from .exercises import ROOT, exercises
 from .folder import Folder
-from .judge import first_failure, judge
+from .judge import first_failure
 from .observe import LIMIT, MOST, Act, Start, observe
 from .show import say, wrapped
 
@@ -166,8 +166,7 @@ def _way():
 def _check(folder):
     """A check of the unchanged multigpu.py."""
     files = [ROOT / name for name in ("multigpu.py", "utils.py", "guard.py")]
-    seen = observe(files, scenarios.acts("multigpu", "multigpu.py"))
-    findings = judge(seen, OF["multigpu"])
+    seen, findings = scenarios.examine("multigpu", "multigpu.py", files, OF["multigpu"])
     if failed := first_failure(findings):
         said = (seen.first("output") or {"text": ""})["text"].strip().splitlines()
         last = f" Its last line: {said[-1]}" if said else ""

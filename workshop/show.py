@@ -61,28 +61,19 @@ def where(finding: Finding) -> str:
 
 
 def report(exercise: Exercise, run: Run, findings: list[Finding]):
-    """Print what the checks found: the first failure in full, the others in a line each."""
+    """Print what the checks found. Of the failures only the first: the others may follow from it."""
     if passed(findings):
         for finding in findings:
             say(f"  ✓ {finding.check.sentence}", "green")
             say(wrapped(finding.evidence, "      "), "dim")
         return
     first = exercise.failure(findings)
-    others = [f for f in findings if f.ok is False and f is not first]
-    if exercise.reached(findings) < len(exercise.steps):
-        others = []  # the steps to come are about them
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
     say(f"      Page: {where(first)}", "dim")
-    for finding in others:
-        say(f"  ✗ {finding.check.sentence}", "red")
-        say(wrapped(finding.evidence, "      "), "dim")
     if blind := run.first("unobserved"):
         say(f"  · the probe could not record everything: {blind['error']}", "dim")
-    unknown = sum(finding.ok is None for finding in findings if finding is not first)
-    if unknown:
-        say(f"  · no verdict from {unknown} more checks: the run did not get that far", "dim")
     if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
         printed(run)
 

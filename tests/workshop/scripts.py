@@ -5,29 +5,29 @@ from functools import cache
 from pathlib import Path
 
 from tests.processes import LESSONS, ROOT, alive
-from workshop import scenarios
 from workshop.checks import OF
 from workshop.facts import Run
-from workshop.judge import Finding, first_failure, judge, passed
-from workshop.observe import LIMIT, observe
+from workshop.judge import Finding, first_failure, passed
+from workshop.observe import LIMIT
+from workshop.scenarios import examine
 
 
-def run(lesson: str, text: str, limit: float = LIMIT) -> Run:
-    """Run `text` as the script of a lesson."""
+def examined(lesson: str, text: str, limit: float = LIMIT, checks=None):
+    """Run `text` as the script of a lesson: what was seen and found."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / LESSONS[lesson].file
         script.write_text(text)
         files = [script, ROOT / "utils.py", ROOT / "guard.py"]
-        seen = observe(files, scenarios.acts(lesson, script.name), limit)
+        seen, findings = examine(lesson, script.name, files, checks or OF[lesson], limit)
     left = [fact for p in seen.processes if alive((fact := p.process)["pid"])]
     assert not left, left
-    return seen
+    return seen, findings
 
 
 @cache
-def right(lesson: str) -> Run:
-    """The run of the unchanged lesson."""
-    return run(lesson, LESSONS[lesson].source.text)
+def right(lesson: str):
+    """What was seen and found of the unchanged lesson."""
+    return examined(lesson, LESSONS[lesson].source.text)
 
 
 def changed(lesson: str, *changes: tuple[str, str]) -> str:
@@ -45,16 +45,14 @@ def told(run: Run, findings: list[Finding]) -> str:
     return "\n".join([*lines, *(fact["text"] for fact in run.all("output"))])
 
 
-def assert_right(lesson: str, text: str):
-    seen = run(lesson, text)
-    findings = judge(seen, OF[lesson])
+def assert_right(lesson: str, text: str, checks=None):
+    seen, findings = examined(lesson, text, checks=checks)
     assert passed(findings), told(seen, findings)
 
 
-def mistake(lesson: str, text: str, limit: float = LIMIT) -> tuple[str, str]:
+def mistake(lesson: str, text: str, limit: float = LIMIT, checks=None) -> tuple[str, str]:
     """The name of the check that fails first, and its evidence."""
-    seen = run(lesson, text, limit)
-    findings = judge(seen, OF[lesson])
+    seen, findings = examined(lesson, text, limit, checks)
     finding = first_failure(findings)
     assert finding and finding.ok is False, told(seen, findings)
     return finding.check.name, finding.evidence

@@ -2,10 +2,8 @@
 
 from . import data, files, loss, processes, resume, training
 
+_EQUAL = [training.same_start, training.stay_equal]
 _TRAINING = [
-    training.same_start,
-    training.stay_equal,
-    training.gradient_is_mean,
     training.equal_steps,
     processes.all_take_part,
     data.shared,
@@ -26,6 +24,10 @@ OF = {
         processes.is_python,
         processes.one_process_each,
         processes.joined,
+        processes.port_of_its_own,
+        processes.device_of_its_own,
+        *_EQUAL,
+        training.gradient_is_mean,
         *_TRAINING,
         files.saved_once,
         *_SAVING,
@@ -35,8 +37,11 @@ OF = {
         processes.is_python,
         processes.started_by_torchrun,
         processes.joined,
+        processes.device_of_its_own,
+        training.gradient_is_mean,  # or weights could not tell what a restart resumed
         resume.where_saved,
         resume.with_the_optimizer,
+        *_EQUAL,
         *_TRAINING,
         files.saved_once,
         *_SAVING,
@@ -47,11 +52,16 @@ OF = {
         processes.is_python,
         processes.one_process_each,
         processes.joined,
+        processes.device_of_its_own,
+        training.gradient_is_mean,
         files.saved_on_every_node,
         resume.from_the_newest,
         resume.with_the_optimizer,
+        *_EQUAL,
         *_TRAINING,
         *_SAVING,
         *_END,
     ],
 }
+ON_FAILURE = [processes.ends_when_a_rank_fails]
+EXTRA = {"survives-a-power-cut": files.survives_a_power_cut}  # of an exercise alone

@@ -1,24 +1,12 @@
 """Checkpoints: which rank writes them, how, and what they contain."""
 
+import math
 from collections import defaultdict
+from itertools import pairwise
 
-from ..facts import count, keys, prints
+from ..facts import keys, prints
 from ..judge import check
 from .words import ranks
-
-
-def _saves(run):
-    """Every save, with its attempt and worker."""
-    for attempt in run.attempts:
-        for worker in attempt.workers:
-            for fact in worker.all("saved"):
-                yield attempt, worker, fact
-
-
-def _epochs_done(worker, fact):
-    """How many epochs the worker had finished when it wrote."""
-    begun = [epoch for epoch in worker.epochs if epoch[0].fact["t"] < fact["t"]]
-    return worker.started_after + len(begun)
 
 
 def _no_saves(run):
@@ -31,9 +19,11 @@ def _no_saves(run):
 def _together(run):
     """The workers that wrote, by attempt, node and number of epochs."""
     groups = defaultdict(dict)
-    for attempt, worker, fact in _saves(run):
-        key = attempt.number, worker.node, _epochs_done(worker, fact)
-        groups[key][worker.process["pid"]] = worker
+    for save in run.saves:
+        key = save.attempt, save.worker.node, save.epochs
+        writers = groups[key]
+        if not (writers and save.fact["together"]):  # else each wrote a part of it
+            writers[save.worker.process["pid"]] = save.worker
     return {key: list(workers.values()) for key, workers in groups.items()}
 
 
@@ -74,17 +64,43 @@ def saved_on_every_node(run):
 
 @check("2_multigpu", "save-once")
 def saved_atomically(run):
-    """Under its own name, a checkpoint is never half written.
+    """Under its own name, a checkpoint is never half written, and never missing.
 
     A process may die while it saves. Write to another name, and rename the file when it is whole:
     then the old or the new checkpoint is always there. utils.save_checkpoint does this.
     """
-    renamed = {fact["source"] for fact in run.all("renamed")}
-    saves = list(_saves(run))
-    for _, worker, fact in saves:
-        if fact["path"] and fact["path"] not in renamed:
-            return False, f"{worker.name} wrote straight to {fact['path']}"
-    return (True, f"{len(saves)} saves, each renamed when whole") if saves else _no_saves(run)
+    renames = run.all("renamed")
+    for save in run.saves:
+        if not save.fact["together"] and save.path not in {fact["source"] for fact in renames}:
+            return False, f"{save.worker.name} wrote straight to {save.path}"
+    final = {fact["path"] for fact in renames}
+    for fact in run.all("opened", "removed"):
+        if fact["path"] in final:
+            later = any(r["path"] == fact["path"] and r["t"] > fact["t"] for r in renames)
+            if fact["kind"] == "opened":
+                return False, f"{run.who(fact)} wrote to {fact['path']} itself"
+            if later:
+                return False, f"{run.who(fact)} removed {fact['path']} before its next one was there"
+    number = len(run.saves)
+    return (True, f"{number} saves, each renamed when whole") if number else _no_saves(run)
+
+
+@check("2_multigpu", "save-once")
+def survives_a_power_cut(run):
+    """After a power cut, the old or the new checkpoint is there, whole.
+
+    The system keeps written data in memory for some seconds, and may write a new name to the disk
+    before the data. Call os.fsync on the file before you rename it. utils.save_checkpoint does this.
+    """
+    verdict = saved_atomically.judge(run)
+    if verdict and verdict[0]:
+        for fact in run.all("renamed"):
+            if not fact["synced"]:
+                return False, (
+                    f"{run.who(fact)} renamed {fact['source']} while its data could still be in "
+                    "memory: it had not called os.fsync"
+                )
+    return verdict
 
 
 @check("2_multigpu", "construct-the-ddp-model")
@@ -94,43 +110,38 @@ def saved_without_ddp(run):
     DDP is a module around your model, so its state_dict prefixes every name. Save the state_dict of
     the model inside: then one process without DDP can load it too.
     """
-    saves = list(_saves(run))
-    for _, worker, fact in saves:
-        for key in keys(fact["content"]):
+    for save in run.saves:
+        for key in keys(save.content):
             if key.startswith(("module.", "_orig_mod.")):
-                return False, f"in the checkpoint of {worker.name} a weight is called {key!r}"
-    return (True, f"{len(saves)} checkpoints") if saves else _no_saves(run)
+                return False, f"in the checkpoint of {save.worker.name} a weight is called {key!r}"
+    return (True, f"{len(run.saves)} checkpoints") if run.saves else _no_saves(run)
 
 
 @check("3_fault_tolerance", "resume")
 def saved_complete(run):
     """A checkpoint holds the newest weights, the optimizer's state, and how many epochs have run.
 
-    A run needs all three to resume as if nothing had happened. Save the number of finished epochs:
-    the resumed run then starts with the next one.
+    A run needs all three to resume as if nothing had happened.
     """
-    saves = list(_saves(run))
-    for _, worker, fact in saves:
-        steps = [step.fact for step in worker.steps if step.fact["t"] < fact["t"]]
-        epoch = _epochs_done(worker, fact)
-        if not steps and not worker.first("loaded", "collective"):
-            return False, f"{worker.name} saved before its first step"
-        if not steps:
-            continue  # it saves a checkpoint that another rank sent
-        found = prints(fact["content"])
-        if steps[-1]["parameters"] not in found:
-            return False, f"after epoch {epoch}, {worker.name} did not save its newest weights"
-        if steps[-1]["state"] and steps[-1]["state"] not in found:
-            return (
-                False,
-                f"after epoch {epoch}, {worker.name} did not save the optimizer's state",
-            )
-        if count(fact["content"]) != epoch:
-            return False, (
-                f"{worker.name} saved after {epoch} epochs, but its checkpoint says "
-                f"{count(fact['content'])}"
-            )
-    return (True, f"{len(saves)} checkpoints") if saves else _no_saves(run)
+    if not run.saves:
+        return _no_saves(run)
+    for save in run.saves:
+        steps = [step.fact for step in save.worker.steps if step.fact["t"] < save.fact["t"]]
+        after, found = f"after epoch {save.epochs}, {save.worker.name}", prints(save.content)
+        if steps and steps[-1]["parameters"] not in found:
+            return False, f"{after} did not save its newest weights"
+        if steps and steps[-1]["state"] and steps[-1]["state"] not in found:
+            return False, f"{after} did not save the optimizer's state"
+    saves = sorted(run.saves, key=lambda save: save.epochs)
+    pairs = [(a, b) for a, b in pairwise(saves) if a.epochs < b.epochs]
+    counts = [name for name in saves[-1].numbers if all(_grows(name, *pair) for pair in pairs)]
+    if not counts:
+        return False, "no number in the checkpoints tells how many epochs have run"
+    return True, f"{len(saves)} checkpoints, counted by {counts[0]}"
+
+
+def _grows(name, one, other):
+    return one.numbers.get(name, math.inf) < other.numbers.get(name, -math.inf)
 
 
 @check("2_multigpu", "save-once")
@@ -141,12 +152,11 @@ def last_epoch_saved(run):
     all the same.
     """
     total = run.all("act")[-1]["asked"]["total_epochs"]
-    saves = list(_saves(run))
-    if not saves or run.crash or run.first("hung", "late"):
-        return None if saves else _no_saves(run)
-    _, worker, newest = max(saves, key=lambda save: save[2]["t"])
-    last = worker.steps[-1].fact if worker.steps else worker.begin
-    if last["parameters"] not in prints(newest["content"]):
-        saved = count(newest["content"])
-        return False, f"{total} epochs ran, but the last checkpoint is of epoch {saved}"
+    if not run.saves or run.crash or run.first("hung", "late"):
+        return None if run.saves else _no_saves(run)
+    newest = run.saves[-1]
+    steps = newest.worker.steps
+    last = steps[-1].fact if steps else newest.worker.begin
+    if last["parameters"] not in prints(newest.content):
+        return False, f"{total} epochs ran, but the last checkpoint is of epoch {newest.epochs}"
     return True, f"saved after epoch {total}"

@@ -56,18 +56,12 @@ def is_global(run):
             sums = {w: _sums(w, epoch - w.started_after - 1) for w in attempt.trained}
             if not sums or not all(sums.values()):
                 continue
-            total, samples, parts = (sum(column) for column in zip(*sums.values(), strict=True))
-            if not samples:
-                continue
+            total, samples = (sum(column) for column in zip(*sums.values(), strict=True))
             compared += 1
             if not math.isfinite(loss):
                 return False, f"the loss of epoch {epoch} is {loss}: the training has diverged"
-            scaled = total * parts / len(sums)  # each backward pass had its part of the loss
-            if not any(_near(loss, one / samples, 2e-4) for one in (total, scaled)):
-                alone = [
-                    worker for worker, (own, number, _) in sums.items()
-                    if number and _near(loss, own / number, 2e-5)
-                ]  # fmt: skip
+            if not _near(loss, total / samples, 2e-4):
+                alone = [w for w, one in sums.items() if _near(loss, one[0] / one[1], 2e-5)]
                 whose = f", the loss of rank {alone[0].rank} alone" if alone else ""
                 return False, (
                     f"for epoch {epoch} the script printed {loss:.5f}{whose}; over all ranks the "
@@ -83,9 +77,9 @@ def _near(one, other, tolerance):
 
 
 def _sums(worker, epoch):
-    """Summed loss, samples, and backward passes per step; None for an epoch it has not run."""
-    if not 0 <= epoch < len(worker.epochs):
+    """Summed loss and samples; None for an epoch that it has not run, or with unknown samples."""
+    steps = dict(enumerate(worker.epochs)).get(epoch, [])
+    losses = [pair for step in steps for pair in step.losses]
+    if not losses or any(loss is None for loss, _ in losses):
         return None
-    losses = [pair for step in worker.epochs[epoch] for pair in step.losses if pair[0] is not None]
-    parts = len(losses) / len(worker.epochs[epoch])
-    return sum(loss * size for loss, size in losses), sum(size for _, size in losses), parts
+    return sum(loss * size for loss, size in losses), sum(size for _, size in losses)

@@ -73,6 +73,39 @@ def joined(run):
     return True, f"ranks {', '.join(map(str, numbers))}"
 
 
+@check("2_multigpu", "construct-the-process-group")
+def port_of_its_own(run):
+    """The processes meet at a port that is free.
+
+    Another run, or another learner on the same machine, may use any port that you write into the
+    script. The system knows a free one: utils.free_port asks it.
+    """
+    joining = next((w.first("joining") for w in run.attempts[0].ranks), None)
+    asked = {fact["port"] for fact in run.all("bound")}
+    if joining and joining["port"] and not asked & {0, joining["port"]}:
+        return False, f"they met at port {joining['port']}, and did not ask whether it was free"
+    return (True, "a port from the system") if joining else None
+
+
+@check("2_multigpu", "construct-the-process-group")
+def device_of_its_own(run):
+    """On every node, each process chooses another device: 0, 1, 2 and so on.
+
+    A node's devices are numbered from 0. RANK counts over all nodes, so on the second node it is
+    too high; LOCAL_RANK counts on one node.
+    """
+    chosen = 0
+    for attempt in run.attempts:
+        for node in {worker.node for worker in attempt.ranks}:
+            workers = [w for w in attempt.ranks if w.node == node and w.first("device")]
+            devices = [worker.first("device")["index"] for worker in workers]
+            chosen += len(devices)
+            if sorted(devices) != list(range(len(devices))):
+                told = f"{ranks(workers)} chose device {', '.join(map(str, devices))}"
+                return False, f"{f'on {node}, ' if node else ''}{told}"
+    return True, f"chosen {chosen} times"
+
+
 @check("symptoms")
 def all_take_part(run):
     """All ranks call every collective, in the same order.
@@ -156,16 +189,14 @@ def left_the_group(run):
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):
         return None
-    saved = max((fact["t"] for fact in run.all("renamed", "saved")), default=0)
     if stay := [worker for worker in workers if not worker.first("left")]:
         return False, f"{ranks(stay)} never call{'s' * (len(stay) == 1)} destroy_process_group"
     for worker in workers:
-        early = saved - worker.first("left")["t"]
-        if early > 0:
-            return (
-                False,
-                f"{worker.name} left {early * 1e3:.1f} ms before the last file was written",
-            )
+        last = [fact for fact in worker.facts if fact["kind"] in ("saved", "renamed")][-1:]
+        after = worker.facts[worker.facts.index(last[0]) :] if last else []
+        waits = any(fact["kind"] == "collective" for fact in after)
+        if last and not waits and not last[0].get("together"):
+            return False, f"{worker.name} wrote the last file, and the other ranks did not wait for it"
     return True, f"all {len(workers)} ranks, after the last file"
 
 
@@ -180,3 +211,20 @@ def ends_well(run):
         return False, f"{len(left)} {were} still running when the command had ended"
     told = ending(run)
     return (False, told) if told else (True, "status 0")
+
+
+@check("2_multigpu", "start-the-processes")
+def ends_when_a_rank_fails(run):
+    """When a rank fails, the command ends, with a status other than 0, and no process is left.
+
+    The check has caused a failure of rank 1. mp.spawn ends the other ranks then, and raises an
+    exception. A program that starts its processes by other means must do both by itself.
+    """
+    if not run.first("fault"):
+        return None
+    if run.first("hung", "late"):
+        return False, f"rank 1 failed; {waiting(run)}"
+    if left := run.all("leftover"):
+        return False, f"rank 1 failed; {len(left)} processes were still running after the command"
+    status = run.first("ended")["status"]
+    return bool(status), f"rank 1 failed; the command ended with status {status}"

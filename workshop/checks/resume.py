@@ -1,18 +1,17 @@
 """What a restarted run resumes from."""
 
-from ..facts import count, prints
+from ..facts import prints
 from ..judge import check
 
 
 def _restart(run):
-    """The second attempt, and the newest checkpoint that was whole before it began."""
+    """The second attempt, and the newest checkpoint from before it."""
     if len(run.attempts) < 2 or not run.attempts[1].trained:
         return None
     again = run.attempts[1]
     begun = min(worker.process["t"] for worker in again.workers)
-    written = {fact["source"] for fact in run.all("renamed") if fact["t"] < begun}
-    saves = [f for f in run.all("saved") if f["t"] < begun and f["path"] in written]
-    return (again, max(saves, key=lambda fact: fact["t"])) if saves else None
+    saves = [save for save in run.saves if save.fact["t"] < begun]
+    return (again, saves[-1]) if saves else None
 
 
 def _judge(run):
@@ -20,9 +19,9 @@ def _judge(run):
     if not found:
         return None
     again, newest = found
-    done, total = count(newest["content"]), run.all("act")[-1]["asked"]["total_epochs"]
+    done, total = newest.epochs, run.all("act")[-1]["asked"]["total_epochs"]
     for worker in again.trained:
-        if worker.begin["parameters"] not in prints(newest["content"]):
+        if worker.begin["parameters"] not in prints(newest.content):
             which = worker.started_after
             began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
@@ -79,15 +78,13 @@ def from_the_newest(run):
     different numbers of steps, and the run hangs. Let them agree before they begin.
     """
     found = _restart(run)
-    if found:
-        begins = {worker: worker.started_after for worker in found[0].trained}
-        alike = len({len(worker.epochs) for worker in begins}) == 1
-        if len(set(begins.values())) > 1 and not alike:
-            told = ", ".join(
-                f"{worker.name} ({worker.node}) resumed after epoch {epoch}"
-                for worker, epoch in begins.items()
-            )
-            return False, f"node1 came back with an empty disk; {told}"
+    if found and len({worker.started_after for worker in found[0].trained}) > 1:
+        told = ", ".join(
+            f"{worker.name} ({worker.node}) "
+            + (f"resumed after epoch {worker.started_after}" if worker.started_after else "started afresh")
+            for worker in found[0].trained
+        )
+        return False, f"node1 came back with an empty disk; {told}"
     return _judge(run)
 
 
@@ -104,7 +101,7 @@ def with_the_optimizer(run):
     again, newest = found
     for worker in again.trained:
         first = worker.begin
-        found = prints(newest["content"])
+        found = prints(newest.content)
         stateless = all(not step.fact["state"] for step in worker.steps)
         if first["parameters"] in found and first["state"] not in found and not stateless:
             what = "an empty state" if first["state"] is None else "another state"

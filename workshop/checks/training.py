@@ -62,40 +62,43 @@ def gradient_is_mean(run):
     """The optimizer uses the mean of all ranks' gradients.
 
     The ranks' batches together are one large batch, and the mean of the ranks' gradients is its
-    gradient. A sum over N ranks is N times too long. A gradient left over from an earlier step does
-    not belong to this one: zero it.
+    gradient. A sum over N ranks is N times too long, a gradient left over from an earlier step does
+    not belong to this one, and one that is zeroed before the step moves no weight.
     """
-    compared = 0
+    compared, limit = 0, 0  # clipping shortens to the same length in every step
     for attempt in run.attempts:
         workers = attempt.trained
         steps = zip(*[worker.all("gradient") for worker in workers], strict=False)
         for number, facts in enumerate(steps):
-            if len({len(fact["own"]) for fact in facts}) > 1:
+            for worker, fact in zip(workers, facts, strict=True):
+                if fact["expected"] is None:
+                    return False, (
+                        f"the optimizer of {worker.name} does not have the parameters of the model "
+                        "that computes the loss: no gradient reaches them, and they do not change"
+                    )
+            if len({len(fact["used"]) for fact in facts}) > 1:
                 return False, "the ranks train models of different sizes"
-            mean = [
-                sum(column) / len(facts) for column in zip(*(f["own"] for f in facts), strict=True)
-            ]
+            total = sum(fact["samples"] for fact in facts)
+            weighted = ([n * fact["samples"] for n in fact["expected"]] for fact in facts)
+            mean = [sum(column) / total for column in zip(*weighted, strict=True)]
             for worker, fact in zip(workers, facts, strict=True):
                 compared += 1
                 used, right = _length(fact["used"]), _length(mean)
-                if not _same(fact["used"], mean) and not _clipped(fact["used"], mean, len(facts)):
+                limit = limit or (used if 0 < used < 0.999 * right else 0)
+                clipped = limit and abs(used - limit) <= 1e-4 * limit
+                if not _same(fact["used"], mean, used / right if clipped else 1):
+                    still = "" if used else ": the weights do not change"
                     return False, (
                         f"in {worker.place(number)}, {worker.name} used a gradient of length "
-                        f"{used:.4g}; the mean of all ranks' has {right:.4g}"
+                        f"{used:.4g}; the mean of all ranks' has {right:.4g}{still}"
                     )
     return (True, f"in the first {compared} steps, counting every rank's") if compared else None
 
 
-def _same(one, other):
-    apart = _length(map(float.__sub__, one, other))
-    return apart <= 1e-4 * _length(other)  # false for nan
-
-
-def _clipped(used, mean, ranks):
-    """Shorter, in the same direction. Shorter by the number of ranks is a mean taken twice."""
-    scale = _length(used) / (_length(mean) or 1)
-    by_ranks = abs(scale * ranks - 1) < 1e-3
-    return 0 < scale < 1 and not by_ranks and _same([number / scale for number in used], mean)
+def _same(one, other, scale):
+    """Whether `one` is `other`, scaled."""
+    apart = _length([a - scale * b for a, b in zip(one, other, strict=True)])
+    return apart <= 1e-4 * scale * _length(other)  # false for nan
 
 
 def _length(vector):

@@ -17,6 +17,8 @@ def ending(run: Run) -> str:
         where = f", {run.crash['where']}" if run.crash["where"] else ""
         kind, message = run.crash["type"], run.crash["message"]
         text = message if kind == "UserError" else f"{kind}: {message}" if message else kind
+        if kind == "BdbQuit":
+            text = "breakpoint() needs a terminal, which a check does not have: print instead"
         return f"{run.who(run.crash)} ended with: {text}{where}"
     if run.first("hung"):
         return waiting(run)

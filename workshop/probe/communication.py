@@ -1,9 +1,12 @@
 """Watch process groups, collectives and checkpoints."""
 
+import contextlib
 import functools
 import importlib
 import os
+import sys
 from multiprocessing.process import BaseProcess
+from urllib.parse import urlsplit
 
 import _workshop_recorder as recorder
 import torch
@@ -21,7 +24,7 @@ COLLECTIVES = (
 
 def watch():
     torch.save = _saving(torch.save)
-    torch.load = _loading(torch.load)
+    sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_checkpoint))
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
     spawn._wrap = _spawned(spawn._wrap)
     BaseProcess.run = _watched(BaseProcess.run)
@@ -85,13 +88,21 @@ def _joining(join):
 
     @functools.wraps(join)
     def wrapped(*args, **kwargs):
-        recorder.fact("joining", where=recorder.where())
+        recorder.fact("joining", port=_port(*args, **kwargs), where=recorder.where())
         result = alone(*args, **kwargs)
         rank, size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
         recorder.fact("joined", rank=rank, world_size=size, backend=backend)
         return result
 
     return wrapped
+
+
+def _port(backend=None, init_method="env://", *rest, store=None, **others):
+    """The port at which the ranks meet; None if it is not in a number that the script passes."""
+    if store is None and init_method in (None, "env://"):
+        init_method = f"tcp://:{os.environ.get('MASTER_PORT')}"
+    with contextlib.suppress(ValueError):
+        return urlsplit("" if store else init_method).port
 
 
 def _leaving(leave):
@@ -138,21 +149,25 @@ def _saving(save):
     return wrapped
 
 
-def _loading(load):
-    @functools.wraps(load)
-    def wrapped(f, *args, **kwargs):
-        result = load(f, *args, **kwargs)
-        _note_file("loaded", f, result)
+def _watch_checkpoint(checkpoint):
+    """With torch.distributed.checkpoint.save, each rank writes its part of one checkpoint."""
+    save, alone = checkpoint.save, _alone(checkpoint.save)
+
+    @functools.wraps(save)
+    def wrapped(state_dict, *args, checkpoint_id=None, **kwargs):
+        result = alone(state_dict, *args, checkpoint_id=checkpoint_id, **kwargs)
+        _note_file("saved", checkpoint_id, state_dict, together=True)
         return result
 
-    return wrapped
+    checkpoint.save = wrapped
 
 
 @recorder.guarded
-def _note_file(kind, file, value):
+def _note_file(kind, file, value, together=False):
     if not recorder.inside:  # inside, a collective is sending an object
-        line = recorder.where()
-        recorder.fact(kind, path=_file_name(file), content=_outline(value), where=line)
+        content, where = _outline(value), recorder.where()
+        path = _file_name(file)
+        recorder.fact(kind, path=path, content=content, where=where, together=together)
 
 
 def _file_name(file):

@@ -7,6 +7,7 @@ process that hangs or is killed leaves its last place.
 """
 
 import atexit
+import contextlib
 import faulthandler
 import functools
 import importlib.abc
@@ -26,6 +27,7 @@ inside = 0  # how many watched calls are running: calls inside them are no facts
 _facts = Path(os.environ["WORKSHOP_FACTS"])
 _theirs = os.path.realpath(os.environ.get("WORKSHOP_FOLDER", os.getcwd())) + os.sep
 _file = None
+_synced = set()  # inodes that os.fsync has sent to the disk
 
 
 def start():
@@ -35,8 +37,9 @@ def start():
     _listen()
     os._exit = before(os._exit, _ended)
     atexit.register(_ended, None)
+    os.fsync = before(os.fsync, _note_sync)
     sys.addaudithook(_audit)
-    sys.meta_path.insert(0, _AfterTorch())
+    sys.meta_path[:0] = [After("torch", _watch_torch), After("utils", _watch_utils)]
 
 
 def _open():
@@ -121,7 +124,9 @@ def raised(error):
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
         line = f"{os.path.basename(error.filename or '')}:{error.lineno}"
-    message = str(error).strip().split("\n")[-1][:300]
+    # mp.spawn's error is a worker's whole traceback.
+    parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
+    message = " ".join(" ".join(parts).split())[:300]
     fact("raised", type=type(error).__name__, message=message, where=line)
 
 
@@ -157,36 +162,65 @@ def _ended(status):
     fact("exit", status=status, cause=os.path.isfile(cause))
 
 
+@guarded
+def _note_sync(file):
+    _synced.add(os.fstat(file if isinstance(file, int) else file.fileno()).st_ino)
+
+
 def _audit(event, args):
     if _file is None:
         return
     if event == "os.rename" and isinstance(args[0], str | os.PathLike):
-        fact("renamed", source=place(args[0]), path=place(args[1]))
+        with contextlib.suppress(OSError):
+            synced = os.stat(args[0]).st_ino in _synced
+            fact("renamed", source=place(args[0]), path=place(args[1]), synced=synced)
+    elif event == "os.remove" and isinstance(args[0], str | os.PathLike):
+        fact("removed", path=place(args[0]))
+    elif event == "open" and isinstance(args[0], str | os.PathLike) and args[2] & _WRITE:
+        if os.path.realpath(args[0]).startswith(_theirs):
+            fact("opened", path=place(args[0]))
+    elif event == "socket.bind" and isinstance(args[1], tuple):
+        fact("bound", port=args[1][1])
     elif event == "sys.excepthook":
         raised(args[2])
 
 
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Watches torch as soon as its import has ended."""
+_WRITE = os.O_WRONLY | os.O_RDWR
+
+
+class After(importlib.abc.MetaPathFinder):
+    """Calls a function with a module as soon as its import has ended."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
 
     def find_spec(self, name, path, target=None):
-        if name != "torch":
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        spec = importlib.util.find_spec(name)
         if spec and spec.loader:
             run = spec.loader.exec_module
 
             def exec_module(module):
                 run(module)
-                for part in ("training", "communication"):
-                    try:
-                        _load(part).watch()
-                    except Exception as error:  # another torch version: the run has fewer facts
-                        fact("unobserved", part=part, error=repr(error)[:300])
+                self.then(module)
 
             spec.loader.exec_module = exec_module
         return spec
+
+
+def _watch_torch(torch):
+    for part in ("training", "communication"):
+        try:
+            _load(part).watch()
+        except Exception as error:  # another torch version: the run has fewer facts
+            fact("unobserved", part=part, error=repr(error)[:300])
+
+
+def _watch_utils(utils):
+    if choose := getattr(utils, "set_device", None):
+        utils.set_device = before(choose, lambda index: fact("device", index=index))
 
 
 def _load(part):

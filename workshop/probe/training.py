@@ -10,6 +10,7 @@ import zlib
 import _workshop_recorder as recorder
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader
@@ -20,8 +21,7 @@ _fault = json.loads(os.environ.get("WORKSHOP_FAULT", "{}"))
 _depth = 0  # of nested module calls
 _trained = 0  # samples
 _steps = 0
-_gradients = None  # fingerprint of the running step's gradients
-_own = {}  # this rank's gradient of each parameter in this step, before averaging
+_expected, _count = {}, 0  # by parameter: the summed gradient of this step's samples, and how many
 
 
 def watch():
@@ -57,19 +57,17 @@ def tensors_in(value):
 def _begin_forward(module, args):
     global _depth
     _depth += 1
-    if _depth == 1 and torch.is_grad_enabled():
-        _listen_to_gradients(module)
 
 
 def _end_forward(module, args, kwargs, output):
     global _depth
     _depth = max(0, _depth - 1)
     if _depth == 0:
-        _note_batch(module, tensors_in([*args, *kwargs.values()]))
+        _note_batch(module, tensors_in([*args, *kwargs.values()]), output)
 
 
 @recorder.guarded
-def _note_batch(module, inputs):
+def _note_batch(module, inputs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
     global _trained
@@ -78,16 +76,33 @@ def _note_batch(module, inputs):
     if next(module.parameters(), None) is None:
         return
     rows = inputs[0].detach().cpu().to(torch.float32).flatten(1)
-    known = _known_samples()
+    known, targets = _known_samples()
     found = [known.get(row.tobytes(), -1) for row in rows.contiguous().numpy()]
-    learning, kind = torch.is_grad_enabled(), type(module).__name__
+    learning, kind, loss = torch.is_grad_enabled(), type(module).__name__, None
     _trained += learning * len(found)
-    recorder.fact("batch", samples=found, through=kind, grad=learning, where=recorder.where())
+    if learning and -1 not in found:
+        loss = _expect(module, output, targets[found])
+    line = recorder.where()
+    recorder.fact("batch", samples=found, through=kind, grad=learning, loss=loss, where=line)
+
+
+def _expect(module, output, targets):
+    """The mean loss of a batch; adds up its gradients. Both are what the lessons compute, whatever
+    the script makes of the output."""
+    global _count
+    loss = F.mse_loss(output, targets.to(output.device))
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if _steps < FEW_STEPS and sum(p.numel() for p in parameters) <= FEW_NUMBERS:
+        gradients = torch.autograd.grad(loss, parameters, retain_graph=True)
+        _count += len(targets)
+        for p, gradient in zip(parameters, gradients, strict=True):
+            _expected[p] = _expected.get(p, 0) + len(targets) * gradient
+    return float(loss.detach())
 
 
 @functools.cache
 def _known_samples():
-    """The index of each sample, keyed by its bytes."""
+    """The index of each sample, keyed by its bytes; and the targets."""
     root = recorder.HERE.parents[1]
     utils = root / "utils.py"  # ours, because the learner may have changed theirs
     spec = importlib.util.spec_from_file_location("_workshop_utils", utils)
@@ -97,32 +112,14 @@ def _known_samples():
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(root))
-    features = module.MyTrainDataset().features.numpy()
-    return {row.tobytes(): index for index, row in enumerate(features)}
-
-
-@recorder.guarded
-def _listen_to_gradients(module):
-    """A hook on a leaf sees this rank's own gradient, because DDP averages later."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    if sum(p.numel() for p in parameters) > FEW_NUMBERS:
-        return
-    for p in parameters:
-        if p not in _own:
-            _own[p] = None
-            p.register_hook(functools.partial(_add_gradient, p))
-
-
-def _add_gradient(p, gradient):
-    if _steps < FEW_STEPS:
-        _own[p] = gradient.detach().clone() if _own[p] is None else _own[p] + gradient.detach()
+    dataset = module.MyTrainDataset()
+    rows = dataset.features.numpy()
+    return {row.tobytes(): index for index, row in enumerate(rows)}, dataset.targets
 
 
 @recorder.guarded
 def _backward(tensors, *args, **kwargs):
-    losses = tensors_in([tensors])
-    value = float(losses[0].detach()) if len(losses) == 1 and losses[0].numel() == 1 else None
-    recorder.fact("backward", loss=value, where=recorder.where())
+    recorder.fact("backward", where=recorder.where())
 
 
 def _before_step(optimizer, args, kwargs):
@@ -135,24 +132,26 @@ def _before_step(optimizer, args, kwargs):
 
 @recorder.guarded
 def _note_before_step(optimizer):
-    global _gradients
+    global _count
     if _steps == 0:
         recorder.fact("first", **_replica(optimizer))
     parameters = _parameters(optimizer)
-    _gradients = fingerprint(p.grad for p in parameters)
-    used = [p.grad for p in parameters]
-    own = [_own.get(p) for p in parameters]
-    if _steps < FEW_STEPS and all(gradient is not None for gradient in used + own):
-        recorder.fact("gradient", own=_numbers(own), used=_numbers(used))
-    for p in _own:
-        _own[p] = None
+    if _expected:
+        used = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        expected = None
+        if any(p in _expected for p in parameters):
+            sums = [_expected.get(p, torch.zeros_like(p)) for p in parameters]
+            expected = [number / _count for number in _numbers(sums)]
+        recorder.fact("gradient", samples=_count, expected=expected, used=_numbers(used))
+    _expected.clear()
+    _count = 0
 
 
 @recorder.guarded
 def _after_step(optimizer, args, kwargs):
     global _steps
     _steps += 1
-    recorder.fact("step", gradients=_gradients, **_replica(optimizer))
+    recorder.fact("step", **_replica(optimizer))
 
 
 def _rank():
