@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.print_help()
         return 2
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
-    for sign in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves nothing running
+    for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # leave nothing running
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     folder = Folder(Path(options.dir))
     return exit_status(lambda: options.run(folder, options), "workshop: ")
@@ -67,7 +67,8 @@ def _parser():
     add("start", _start)
     for name, run in (("check", _check), ("watch", _watch)):
         sub = add(name, run)
-        sub.add_argument("--limit", type=float, default=LIMIT, help="most seconds of processor time for a run")
+        told = "most seconds of processor time for a run"
+        sub.add_argument("--limit", type=float, default=LIMIT, help=told)
     add("hint", _hint)
     add("solution", _solution)
     add("reset", _reset)

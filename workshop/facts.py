@@ -77,14 +77,9 @@ class Worker:
         """The fingerprints before its first step: `parameters` and `state`; None if unknown."""
         return self.first("first") or {"parameters": None, "state": None}
 
-    @property
-    def epochs(self) -> list[list[Step]]:
-        """The steps of each epoch that has any."""
-        return [steps for steps in self.begun if steps]
-
     @cached_property
-    def begun(self) -> list[list[Step]]:
-        """The steps of each epoch that it has begun. An epoch is an iteration over its loader.
+    def epochs(self) -> list[list[Step]]:
+        """The steps of each epoch that has any. An epoch is an iteration over its loader.
 
         Without a DataLoader, or if samples come again in one iteration, an epoch ends after the
         worker's share of the samples.
@@ -100,13 +95,28 @@ class Worker:
                 passes = passes or [[]]
                 passes[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
-        joined, epochs = self.first("joined"), []
-        share = -(-SAMPLES // (joined["world_size"] if joined else 1))
-        for steps in passes:
-            seen = [sample for step in steps for sample in step.samples]
-            again = len(seen) > max(share, len(set(seen)))
+        epochs = []
+        for steps in filter(None, passes):
+            seen = samples_of(steps)
+            again = len(seen) > max(self.share, len(set(seen)))
             whole = self.first("loader") and not again
-            epochs += [steps] if whole else _parts(steps, share)
+            epochs += [steps] if whole else _parts(steps, self.share)
+        return epochs
+
+    @cached_property
+    def share(self) -> int:
+        """How many samples it should see in an epoch."""
+        joined = self.first("joined")
+        return -(-SAMPLES // (joined["world_size"] if joined else 1))
+
+    @cached_property
+    def seen(self) -> list[list[int]]:
+        """The samples of each epoch. A batch may have the last of one and the first of the next."""
+        epochs = [samples_of(steps) for steps in self.epochs]
+        if len(epochs) > 1 and len(self.all("loader")) < 2:
+            stream = [sample for samples in epochs for sample in samples]
+            ends = range(self.share, len(stream) + 1, self.share)
+            epochs = [stream[end - self.share : end] for end in ends]
         return epochs
 
     @cached_property
@@ -138,6 +148,10 @@ class Worker:
         return None
 
 
+def samples_of(steps: list[Step]) -> list[int]:
+    return [sample for step in steps for sample in step.samples]
+
+
 def _parts(steps, share):
     """The steps, parted wherever `share` samples have been seen."""
     parts, number = [[]], 0
@@ -165,10 +179,6 @@ class Attempt:
     @property
     def trained(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.steps]
-
-    def epochs_begun(self) -> int:
-        """How many epochs every rank has begun."""
-        return min((len(worker.epochs) for worker in self.trained), default=0)
 
 
 @dataclass(eq=False)
@@ -233,6 +243,7 @@ class Run:
         for attempt in attempts:
             for worker in attempt.workers:
                 worker.started_after = known.get(worker.begin["parameters"], 0)
+            for worker in attempt.workers:
                 for epoch, steps in enumerate(worker.epochs, worker.started_after + 1):
                     known[steps[-1].fact["parameters"]] = epoch
         return attempts

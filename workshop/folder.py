@@ -33,9 +33,8 @@ class Folder:
         found = []
         with contextlib.suppress(OSError):
             for line in (self.path / LOG).read_text("utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if isinstance(event, dict) and {"exercise", "event", "t"} <= event.keys():
+                with contextlib.suppress(ValueError, RecursionError):
+                    if _is_event(event := json.loads(line)):
                         found.append(event)
         return found
 
@@ -44,7 +43,7 @@ class Folder:
         name = exercise.name if exercise else ""
         line = json.dumps({"t": round(time.time()), "exercise": name, "event": event, **fields})
         with _told(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write("\n" + line)  # after a damaged line, too
 
     def of(self, exercise: Exercise, *kinds: str) -> list[dict]:
         return [e for e in self.events() if e["exercise"] == exercise.name and e["event"] in kinds]
@@ -105,6 +104,17 @@ class Folder:
         """The script and all Python files beside it. A check copies and runs them."""
         found = self.script(exercise).parent.glob("*.py")
         return sorted(file for file in found if file.is_file() and file.name[0] != ".")
+
+
+KINDS = {
+    "exercise": str, "event": str, "t": int | float, "failed": str | None, "of": str | None,
+    "reached": int, "wrong": list,
+}  # fmt: skip
+
+
+def _is_event(event):
+    fits = isinstance(event, dict) and {"exercise", "event", "t"} <= event.keys()
+    return fits and all(isinstance(event[name], KINDS[name]) for name in event.keys() & KINDS)
 
 
 def _write_new(path, text):

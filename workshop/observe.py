@@ -46,7 +46,8 @@ def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
     Always returns. It terminates an act that hangs, or that works for more than `limit` seconds of
     processor time; the facts then say what each rank was doing. Leaves no process and no file.
     """
-    with ended_with_us(), tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True) as place:
+    folder = tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True)
+    with ended_with_us(), folder as place:
         return _Stage(Path(os.path.realpath(place)), files, limit).play(acts)
 
 
@@ -134,17 +135,22 @@ class _Stage:
             if seen != before or busy:
                 before, last = seen, now
             idle = now - last > IDLE and (now - last > QUIET or self._all_wait())
-            spent = sum(worked.values())
-            late = spent > self.limit or now - begun > 5 * self.limit
-            if idle or late or self._size() > MOST:
-                self._note("hung" if idle else "late", seconds=round(spent), alive=self._alive())
+            late = {
+                f"{self.limit:.0f} s of processor time": sum(worked.values()) > self.limit,
+                f"{5 * self.limit:.0f} s": now - begun > 5 * self.limit,
+                f"{MOST:,} bytes": self._size() > MOST,
+            }
+            if idle or any(late.values()):
+                limit = next((name for name, reached in late.items() if reached), None)
+                self._note("hung" if idle else "late", limit=limit, alive=self._alive())
                 self._ask_for_stacks()
                 return
 
     def _all_wait(self):
         """Whether each rank that is alive is in a call that ends when another rank comes."""
         workers, alive = Run(self.own + self._facts()).attempts[-1].workers, self._alive()
-        waits = [worker.waits for worker in workers if worker.process["pid"] in alive]
+        here = [worker for worker in workers if worker.process["pid"] in alive]
+        waits = [worker.waits and not worker.first("raised") for worker in here]
         return psutil.LINUX and bool(waits) and all(waits)  # elsewhere, runnable looks like idle
 
     def _size(self):
@@ -186,16 +192,16 @@ class _Stage:
             with contextlib.suppress(psutil.Error):
                 python.send_signal(signal.SIGUSR1)
         time.sleep(0.3)
-        for path in self._noted():
-            text = path.with_suffix(".stack").read_text(errors="replace")
-            text = text.replace(f"{self.folder}{os.sep}", "")
-            if text:
-                self._note("stack", of=int(path.stem), text=text[:4000])
+        for pid in self.pythons:
+            with contextlib.suppress(OSError):  # a script may delete it
+                text = (self.notes / f"{pid}.stack").read_text(errors="replace")
+                text = text.replace(f"{self.folder}{os.sep}", "")
+                self._note("stack", of=pid, text=text[:4000])
 
     def _end_all(self, at_once=False):
         """SIGKILL what is left. A process left by a run that did not hang is a fact."""
         ended_by_us = at_once or any(fact["kind"] in ("hung", "late") for fact in self.own)
-        end = time.monotonic() + (0 if ended_by_us else 2)  # the last ones may still be exiting
+        end = time.monotonic() + (0 if ended_by_us else 8)  # a DataLoader's workers take 5 s
         while self._alive() and time.monotonic() < end:
             time.sleep(0.05)
         for process in self.started:

@@ -39,7 +39,7 @@ def ready(folder: Folder) -> int:
     """Print a line per thing, and a verdict; log it in the folder. Returns 0 if all is well."""
     fixes = {}  # by the name of what is wrong
     for name, look in THINGS.items():
-        if look in NEED_ALL and fixes.keys() & {"scripts", "packages", "torch", "torchrun"}:
+        if look in NEED_ALL and fixes.keys() & {"scripts", "Python", "torch", "torchrun"}:
             say(f"  · {name}: not tried", "dim")
             continue
         try:
@@ -56,10 +56,6 @@ def ready(folder: Folder) -> int:
         return 1
     say("\nready", "green")
     return 0
-
-
-def _python(folder):
-    return f"{sys.version.split()[0]}, {sys.executable}"
 
 
 def _scripts(folder):
@@ -83,28 +79,25 @@ def _scripts(folder):
 
 
 def _folder(folder):
+    """Whether it can be written, and a check's copies too."""
+    free = {}
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder.path).close()
+        for place in (folder.path, tempfile.gettempdir()):
+            tempfile.TemporaryFile(dir=place).close()
+            free[disk_usage(place).free] = place
     except OSError as error:
         raise NotReady(
             f"{folder.path} cannot be written ({error.strerror})",
             "name another folder, as in `export WORKSHOP_DIR=$HOME/my-workshop`",
         ) from None
-    return f"{folder.path} can be written"
-
-
-def _disk(folder):
-    path = folder.path.absolute()
-    path = next(place for place in (path, *path.parents) if place.is_dir())
-    free = {disk_usage(place).free: place for place in (path, tempfile.gettempdir())}
-    least = min(free)
-    if least < NEEDED:
+    if min(free) < NEEDED:
         raise NotReady(
-            f"{least / 1e6:.0f} MB free in {free[least]}, but a check needs {NEEDED / 1e6:.0f}",
+            f"{min(free) / 1e6:.0f} MB free in {free[min(free)]}, but a check needs "
+            f"{NEEDED / 1e6:.0f}",
             "delete files there, or name another folder in WORKSHOP_DIR or TMPDIR",
         )
-    return f"{least / 1e9:.1f} GB free"
+    return f"{folder.path} can be written, {min(free) / 1e9:.1f} GB free"
 
 
 def _machine(folder):
@@ -118,13 +111,11 @@ def _machine(folder):
 
 def _packages(folder):
     """Whether this Python has what `make` installs."""
-    try:
-        from tools.bootstrap import PROJECT, has
-    except FileNotFoundError:
-        return "not compared, because there is no pyproject.toml"
+    from tools.bootstrap import PROJECT, has
+
     if missing := [one for one in PROJECT["dependencies"] if not has(one)]:
         raise NotReady(f"{sys.executable} lacks {', '.join(missing)}", ACTIVATE)
-    return ", ".join(PROJECT["dependencies"])
+    return f"{sys.version.split()[0]}, {sys.executable}, with {', '.join(PROJECT['dependencies'])}"
 
 
 def _torch(folder):
@@ -178,6 +169,6 @@ def _check(folder):
 
 NEED_ALL = (_torchrun, _check)
 THINGS = {
-    "Python": _python, "scripts": _scripts, "folder": _folder, "disk": _disk, "machine": _machine,
-    "packages": _packages, "torch": _torch, "torchrun": _torchrun, "check": _check,
+    "Python": _packages, "scripts": _scripts, "folder": _folder, "machine": _machine,
+    "torch": _torch, "torchrun": _torchrun, "check": _check,
 }  # fmt: skip

@@ -49,7 +49,7 @@ def _line(events):
     quiet = (time.time() - last) / 60
     state = f", stuck at {_stuck(events)}" if _stuck(events) else ""
     state += f", nothing for {quiet:.0f} min" if quiet > 10 else ""
-    state += f", not ready: {', '.join(looks[-1])}" if ready == "no" else ""
+    state += f", not ready: {', '.join(map(str, looks[-1]))}" if ready == "no" else ""
     done = f"{ready:5}  {len(solved):3}/{len(exercises())}  {(last - begun) / 60:3.0f}"
     return f"{done}  {checks:6}  {hints:5}  {current}{state}"
 

@@ -6,6 +6,7 @@ import textwrap
 
 from tools import series
 
+from .checks.words import ending
 from .exercises import ROOT, Exercise
 from .facts import Run
 from .judge import Finding, passed
@@ -51,17 +52,15 @@ def wrapped(text: str, indent: str = "") -> str:
 def where(finding: Finding) -> str:
     """The page and section that explain a check."""
     page, name = finding.check.page, finding.check.edit
-    if not name:
-        return f"{page}.html"
     for lesson in series.load(ROOT):
         for edit in lesson.edits:
-            if lesson.page == page and edit.name == name:
+            if (lesson.page, edit.name) == (page, name):
                 return f"{page}.html, “{edit.title}”"
     return f"{page}.html"
 
 
 def report(exercise: Exercise, run: Run, findings: list[Finding]):
-    """Print what the checks found. Of the failures only the first: the others may follow from it."""
+    """Print what the checks found. Of the failures only the first: others may follow from it."""
     if passed(findings):
         for finding in findings:
             say(f"  ✓ {finding.check.sentence}", "green")
@@ -70,6 +69,8 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
     first = exercise.failure(findings)
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
+    if (told := ending(run)) and told not in first.evidence:
+        say(wrapped(f"The end: {told}.", "      "))
     say(wrapped(f"Hint: {first.check.hint}", "      "))
     say(f"      Page: {where(first)}", "dim")
     if blind := run.first("unobserved"):

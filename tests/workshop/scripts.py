@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.processes import LESSONS, ROOT, alive
-from workshop.checks import OF
+from workshop.checks import EXTRA, OF
 from workshop.facts import Run
 from workshop.judge import Finding, first_failure, passed
 from workshop.observe import LIMIT
@@ -37,6 +37,11 @@ def changed(lesson: str, *changes: tuple[str, str]) -> str:
         assert text.count(old) == 1, f"{text.count(old)} times: {old}"
         text = text.replace(old, new)
     return text
+
+
+def extra(name: str) -> list:
+    """The checks of an exercise of multigpu that has one more."""
+    return [EXTRA[name], *OF["multigpu"]]
 
 
 def told(run: Run, findings: list[Finding]) -> str:

@@ -31,6 +31,13 @@ def workshop(tmp_path):
     return run
 
 
+def wait_until(true, process):
+    end = time.monotonic() + 100
+    while not true():
+        assert time.monotonic() < end, process.tail
+        time.sleep(0.1)
+
+
 def test_from_the_start_to_the_solution(workshop):
     begun = workshop("start")
     assert begun.returncode == 0 and FIRST in begun.stdout
@@ -132,11 +139,76 @@ def test_a_folder_that_cannot_be_written(workshop, tmp_path):
     assert ran.returncode == 2 and "name another folder" in ran.stderr
 
 
-def test_progress_survives_a_damaged_line(workshop):
+ODD = [
+    '{"t": 1, "exerc', "[]", "null", '{"t": "soon", "exercise": "multigpu", "event": "start"}',
+    '{"t": 1, "exercise": 5, "event": "solved"}', '{"t": 1, "exercise": [], "event": "start"}',
+    '{"t": 1, "exercise": "multigpu/save-once", "event": "check", "failed": ["x"]}',
+    '{"t": 1, "exercise": "multigpu", "event": "check", "failed": "joined", "reached": "x"}',
+    '{"t": 1, "exercise": "", "event": "ready", "wrong": [{}]}', "\0\0\0", "[" * 9999,
+]  # fmt: skip
+
+
+def test_progress_survives_damaged_lines(workshop):
     workshop("start", "save-once")
-    with open(workshop.folder / "progress.jsonl", "a") as log:
-        log.write('{"t": 1, "exerc')
-    assert "multigpu/save-once" in workshop("hint").stdout
+    log = workshop.folder / "progress.jsonl"
+    log.write_text("\n".join([log.read_text(), *ODD, '{"t": 1, "exe']))
+    for words in (["hint"], ["list"], ["start", "distribute-the-data"], ["solution"]):
+        ran = workshop(*words)
+        assert ran.returncode in (0, 1) and not ran.stderr, ran.stderr
+    assert "multigpu/distribute-the-data" in workshop("hint").stdout  # was logged after the damage
+    assert not workshop("report", str(workshop.folder)).stderr
+
+
+def test_a_script_that_writes_among_the_notes(workshop):
+    workshop("start", "save-once")
+    script = workshop.script("multigpu/save-once")
+    script.write_text(
+        "import os\n"
+        "notes = os.environ['WORKSHOP_FACTS']\n"
+        "for name in ('mine.jsonl', f'{os.getpid()}.jsonl', '7.stack'):\n"
+        "    with open(f'{notes}/{name}', 'a') as file:\n"
+        '        file.write(\'mine\\n[]\\n{"kind": "batch"}\\n\')\n'
+        "os.mkdir(f'{notes}/8.jsonl')\n"
+    )
+    checked = workshop("check")
+    assert checked.returncode == 1 and not checked.stderr, checked.stderr
+    assert "Seen: 1 of 2 processes" in checked.stdout
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM])
+def test_a_workshop_that_is_killed_leaves_no_process(workshop, sign):
+    workshop("start", "save-once")
+    workshop.script("multigpu/save-once").write_text(
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "time.sleep(300)\n"
+    )
+    words = [sys.executable, "-m", "workshop", "--dir", workshop.folder, "check"]
+    with Process(words, cwd=ROOT) as process:
+        wait_until(lambda: len(process.alive()) >= 4, process)  # the guardian, too
+        process.process.send_signal(sign)
+        wait_until(lambda: not process.alive(), process)
+
+
+def test_an_exercise_needs_no_other_exercises_answer(workshop):
+    workshop("start", FIRST)
+    text = exercises()[FIRST].solution
+    end = text.index("    dist.barrier()"), text.index("\n\nif __name__")
+    workshop.script(FIRST).write_text(text[: end[0]] + text[end[1] :])
+    passed = workshop("check")
+    assert passed.returncode == 0, passed.stdout
+
+
+def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(workshop):
+    workshop("start", FIRST)
+    text = exercises()[FIRST].solution
+    workshop.script(FIRST).write_text(text.replace("DistributedSampler(dataset)", (
+        "torch.utils.data.RandomSampler(dataset, generator=torch.Generator())"
+    )).replace("sampler.set_epoch(", "sampler.generator.manual_seed("))  # fmt: skip
+    checked = workshop("check").stdout
+    assert checked.count("✗") == 1 and "one rank sees each sample" in checked
+    assert "Replace RandomSampler by" in workshop("hint").stdout
+    assert "DistributedSampler(…" in workshop("hint").stdout
 
 
 def test_plain_where_there_are_no_colours_and_no_such_letters(workshop):

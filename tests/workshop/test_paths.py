@@ -3,11 +3,11 @@
 import pytest
 
 from tests.processes import LESSONS
-from tests.workshop.scripts import right, run, told
+from tests.workshop.scripts import examined, right, told
 from tools.series import stages
 from workshop.__main__ import main
 from workshop.exercises import exercises
-from workshop.judge import first_failure, judge, passed
+from workshop.judge import first_failure, passed
 from workshop.scenarios import LESSONS as TAUGHT
 
 STAGES = [stage for name in TAUGHT for stage in stages.of(LESSONS[name])]
@@ -19,8 +19,9 @@ def test_each_stage_is_told_from_the_others(stage):
     assert path.start == stages.of(LESSONS[path.name])[0].source.text
     last = stage.number == len(path.steps)
     text = stage.source.text
-    seen = right(stage.lesson.name) if last else run(stage.lesson.name, text)
-    findings = judge(seen, path.checks)
+    seen, findings = (
+        right(stage.lesson.name) if last else examined(stage.lesson.name, text, checks=path.checks)
+    )
     assert path.reached(findings) == stage.number, told(seen, findings)
     for one in exercises().values():
         if one.lesson.name == path.name and one.start == text:

@@ -34,7 +34,7 @@ def clone(tmp_path):
 def test_a_good_clone_is_ready_and_the_room_sees_it(clone, tmp_path):
     status, output = clone()
     assert status == 0 and output.endswith("\nready\n"), output
-    assert output.count("✓") == 9, output
+    assert output.count("✓") == 7, output
     words = [sys.executable, "-m", "workshop", "report", tmp_path / "mine"]
     room = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
     assert f"{tmp_path / 'mine'}  yes      0/" in room, room

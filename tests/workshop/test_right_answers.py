@@ -69,6 +69,7 @@ if __name__ == "__main__":
     ]
     [one.start() for one in crew]
     [one.join() for one in crew]
+    raise SystemExit(max(one.exitcode for one in crew))
 '''
 
 

@@ -2,9 +2,7 @@
 
 from . import data, files, loss, processes, resume, training
 
-_EQUAL = [training.same_start, training.stay_equal]
 _TRAINING = [
-    training.equal_steps,
     processes.all_take_part,
     data.shared,
     data.order_changes,
@@ -26,7 +24,7 @@ OF = {
         processes.joined,
         processes.port_of_its_own,
         processes.device_of_its_own,
-        *_EQUAL,
+        training.stay_equal,
         training.gradient_is_mean,
         *_TRAINING,
         files.saved_once,
@@ -41,7 +39,7 @@ OF = {
         training.gradient_is_mean,  # or weights could not tell what a restart resumed
         resume.where_saved,
         resume.with_the_optimizer,
-        *_EQUAL,
+        training.stay_equal,
         *_TRAINING,
         files.saved_once,
         *_SAVING,
@@ -57,7 +55,7 @@ OF = {
         files.saved_on_every_node,
         resume.from_the_newest,
         resume.with_the_optimizer,
-        *_EQUAL,
+        training.stay_equal,
         *_TRAINING,
         *_SAVING,
         *_END,

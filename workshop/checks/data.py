@@ -16,9 +16,10 @@ def _whole_epochs(run):
         if attempt is run.attempts[-1]:
             broken |= any(fact["status"] != 0 for fact in run.all("ended"))
         stopped = broken or run.first("hung", "late") is not None
-        number = attempt.epochs_begun() - stopped
+        begun = min(len(worker.epochs) for worker in workers)
+        number = min(begun - stopped, *(len(worker.seen) for worker in workers))
         for epoch in range(number):
-            seen = {w: [s for step in w.epochs[epoch] for s in step.samples] for w in workers}
+            seen = {worker: worker.seen[epoch] for worker in workers}
             yield attempt, workers[0].started_after + epoch + 1, seen
 
 

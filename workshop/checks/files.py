@@ -16,17 +16,6 @@ def _no_saves(run):
     return False, "no checkpoint was written"
 
 
-def _together(run):
-    """The workers that wrote, by attempt, node and number of epochs."""
-    groups = defaultdict(dict)
-    for save in run.saves:
-        key = save.attempt, save.worker.node, save.epochs
-        writers = groups[key]
-        if not (writers and save.fact["together"]):  # else each wrote a part of it
-            writers[save.worker.process["pid"]] = save.worker
-    return {key: list(workers.values()) for key, workers in groups.items()}
-
-
 @check("2_multigpu", "save-once")
 def saved_once(run):
     """One process writes each checkpoint.
@@ -34,11 +23,16 @@ def saved_once(run):
     All ranks have the same weights, so one file is enough. Processes that write the same file at
     the same time damage it. Let one rank write, and let the others continue.
     """
-    groups = _together(run)
-    for (_, _, epoch), workers in groups.items():
-        if len(workers) > 1:
-            return False, f"after epoch {epoch}, {ranks(workers)} each wrote a checkpoint"
-    return (True, f"{len(groups)} saves, one writer each") if groups else _no_saves(run)
+    writers = defaultdict(dict)  # by attempt, node and number of epochs
+    for save in run.saves:
+        those = writers[save.attempt, save.worker.node, save.epochs]
+        if not (those and save.fact["together"]):  # else each wrote a part of it
+            those[save.worker.process["pid"]] = save.worker
+    for (_, node, epoch), those in writers.items():
+        if len(those) > 1:
+            where = f"on {node}" if node else "a checkpoint"
+            return False, f"after epoch {epoch}, {ranks(list(those.values()))} each wrote {where}"
+    return (True, f"{len(writers)} saves, one writer each") if writers else _no_saves(run)
 
 
 @check("4_multinode", "save-on-every-node")
@@ -48,18 +42,12 @@ def saved_on_every_node(run):
     Nodes share no disk, so a lost node takes its files with it. The rank counts over all nodes;
     which number counts the processes of one node?
     """
-    groups = _together(run)
-    if not groups:
-        return _no_saves(run)
-    for (_, node, epoch), workers in groups.items():
-        if len(workers) > 1:
-            return False, f"after epoch {epoch}, {ranks(workers)} each wrote on {node}"
     for number, act in enumerate(run.all("act")):
-        wrote = {node for attempt, node, _ in groups if attempt == number}
+        wrote = {save.worker.node for save in run.saves if save.attempt == number}
         for node in act["asked"]["nodes"]:
             if wrote and node not in wrote:
                 return False, f"of {' and '.join(act['asked']['nodes'])}, {node} wrote nothing"
-    return True, f"{len(groups)} saves, one writer on each node"
+    return saved_once.judge(run)
 
 
 @check("2_multigpu", "save-once")
@@ -73,14 +61,15 @@ def saved_atomically(run):
     for save in run.saves:
         if not save.fact["together"] and save.path not in {fact["source"] for fact in renames}:
             return False, f"{save.worker.name} wrote straight to {save.path}"
-    final = {fact["path"] for fact in renames}
+    parts = tuple(f"{save.path}/" for save in run.saves if save.fact["together"])
+    final = {fact["path"] for fact in renames if not fact["path"].startswith(parts)}
     for fact in run.all("opened", "removed"):
         if fact["path"] in final:
-            later = any(r["path"] == fact["path"] and r["t"] > fact["t"] for r in renames)
+            who, path = run.who(fact), fact["path"]
             if fact["kind"] == "opened":
-                return False, f"{run.who(fact)} wrote to {fact['path']} itself"
-            if later:
-                return False, f"{run.who(fact)} removed {fact['path']} before its next one was there"
+                return False, f"{who} wrote to {path} itself"
+            if any(one["path"] == path and one["t"] > fact["t"] for one in renames):
+                return False, f"{who} removed {path} before the next one was there"
     number = len(run.saves)
     return (True, f"{number} saves, each renamed when whole") if number else _no_saves(run)
 
@@ -90,7 +79,7 @@ def survives_a_power_cut(run):
     """After a power cut, the old or the new checkpoint is there, whole.
 
     The system keeps written data in memory for some seconds, and may write a new name to the disk
-    before the data. Call os.fsync on the file before you rename it. utils.save_checkpoint does this.
+    before the data. Call os.fsync on the file before you rename it, as utils.save_checkpoint does.
     """
     verdict = saved_atomically.judge(run)
     if verdict and verdict[0]:
@@ -152,8 +141,12 @@ def last_epoch_saved(run):
     all the same.
     """
     total = run.all("act")[-1]["asked"]["total_epochs"]
+    trained = [worker for attempt in run.attempts for worker in attempt.trained]
+    ran = max((worker.started_after + len(worker.epochs) for worker in trained), default=0)
     if not run.saves or run.crash or run.first("hung", "late"):
         return None if run.saves else _no_saves(run)
+    if ran != total:
+        return False, f"{total} epochs were asked for, but {ran} ran"
     newest = run.saves[-1]
     steps = newest.worker.steps
     last = steps[-1].fact if steps else newest.worker.begin

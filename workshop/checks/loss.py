@@ -3,22 +3,35 @@
 import math
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 
-from ..facts import SAMPLES
+from ..facts import Worker
 from ..judge import check
 from .words import ranks
 
 LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 
 
-def _reports(attempt):
-    """By epoch: worker, loss and number of samples of each printed line."""
-    reports = defaultdict(list)
+@dataclass(frozen=True)
+class Line:
+    """A line that a rank printed, and the steps since its previous one."""
+
+    worker: Worker
+    epoch: int
+    loss: float
+    samples: int
+    steps: slice
+
+
+def _lines(attempt):
     for worker in attempt.workers:
-        for said in worker.all("said"):
-            if found := LINE.match(said["text"]):
-                reports[int(found[1])].append((worker, float(found[2]), int(found[3])))
-    return reports
+        taken = before = 0
+        for fact in worker.all("step", "said"):
+            taken += fact["kind"] == "step"
+            if fact["kind"] == "said" and (found := LINE.match(fact["text"])):
+                epoch, loss, samples = int(found[1]), float(found[2]), int(found[3])
+                yield Line(worker, epoch, loss, samples, slice(before, taken))
+                before = taken
 
 
 @check("2_multigpu", "report-the-global-loss")
@@ -30,15 +43,17 @@ def reported_once(run):
     """
     epochs = 0
     for attempt in run.attempts:
-        reports = _reports(attempt)
-        for epoch, lines in sorted(reports.items()):
-            epochs += 1
-            if len(lines) > 1:
-                who = ranks([worker for worker, _, _ in lines])
-                return False, f"the line of epoch {epoch} was printed {len(lines)} times, by {who}"
+        printed = defaultdict(list)
+        for line in _lines(attempt):
+            printed[line.epoch].append(line.worker)
+        epochs += len(printed)
+        for epoch, workers in sorted(printed.items()):
+            if len(workers) > 1:
+                told = f"was printed {len(workers)} times, by {ranks(workers)}"
+                return False, f"the line of epoch {epoch} {told}"
     if epochs:
         return True, f"{epochs} epochs, {epochs} lines"
-    if any(attempt.epochs_begun() > 1 for attempt in run.attempts):
+    if any(len(worker.epochs) > 1 for worker in run.processes):
         return False, "no rank printed a line such as `Epoch 1 | loss 1.23456 over 2048 samples`"
     return None
 
@@ -52,34 +67,36 @@ def is_global(run):
     """
     compared = 0
     for attempt in run.attempts:
-        for epoch, ((_, loss, count), *_) in sorted(_reports(attempt).items()):
-            sums = {w: _sums(w, epoch - w.started_after - 1) for w in attempt.trained}
-            if not sums or not all(sums.values()):
+        for line in _lines(attempt):
+            samples, mean = _recomputed(attempt.trained, line.steps)
+            if mean is None:
                 continue
-            total, samples = (sum(column) for column in zip(*sums.values(), strict=True))
             compared += 1
-            if not math.isfinite(loss):
-                return False, f"the loss of epoch {epoch} is {loss}: the training has diverged"
-            if not _near(loss, total / samples, 2e-4):
-                alone = [w for w, one in sums.items() if _near(loss, one[0] / one[1], 2e-5)]
-                whose = f", the loss of rank {alone[0].rank} alone" if alone else ""
+            of = f"of epoch {line.epoch}"
+            if not math.isfinite(line.loss):
+                return False, f"the loss {of} is {line.loss}: the training has diverged"
+            if not _near(line.loss, mean, 2e-4):
+                _, own = _recomputed([line.worker], line.steps)
+                alone = _near(line.loss, own, 2e-5)
+                whose = f", the loss of {line.worker.name} alone" if alone else ""
                 return False, (
-                    f"for epoch {epoch} the script printed {loss:.5f}{whose}; over all ranks the "
-                    f"loss is {total / samples:.5f}"
+                    f"the loss {of} was printed as {line.loss:.5f}{whose}; over all ranks it is "
+                    f"{mean:.5f}"
                 )
-            if count != SAMPLES:
-                return False, f"the line of epoch {epoch} says {count:,} samples, not {SAMPLES:,}"
+            if line.samples != samples:
+                return False, f"the line {of} says {line.samples:,} samples, not {samples:,}"
     return (True, f"recomputed {compared} epochs from every rank's losses") if compared else None
+
+
+def _recomputed(workers, steps):
+    """The samples of these steps and their mean loss; None if a rank lacks some of the steps."""
+    parts = [pair for worker in workers for step in worker.steps[steps] for pair in step.losses]
+    samples = sum(size for _, size in parts)
+    whole = all(len(worker.steps) >= steps.stop for worker in workers)
+    if not samples or not whole or any(loss is None for loss, _ in parts):
+        return samples, None
+    return samples, sum(loss * size for loss, size in parts) / samples
 
 
 def _near(one, other, tolerance):
     return abs(one - other) <= tolerance * max(1, abs(other))
-
-
-def _sums(worker, epoch):
-    """Summed loss and samples; None for an epoch that it has not run, or with unknown samples."""
-    steps = dict(enumerate(worker.epochs)).get(epoch, [])
-    losses = [pair for step in steps for pair in step.losses]
-    if not losses or any(loss is None for loss, _ in losses):
-        return None
-    return sum(loss * size for loss, size in losses), sum(size for _, size in losses)

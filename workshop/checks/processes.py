@@ -196,7 +196,7 @@ def left_the_group(run):
         after = worker.facts[worker.facts.index(last[0]) :] if last else []
         waits = any(fact["kind"] == "collective" for fact in after)
         if last and not waits and not last[0].get("together"):
-            return False, f"{worker.name} wrote the last file, and the other ranks did not wait for it"
+            return False, f"{worker.name} wrote the last file, and no other rank waited for that"
     return True, f"all {len(workers)} ranks, after the last file"
 
 
@@ -223,7 +223,7 @@ def ends_when_a_rank_fails(run):
     if not run.first("fault"):
         return None
     if run.first("hung", "late"):
-        return False, f"rank 1 failed; {waiting(run)}"
+        return False, f"rank 1 failed, and the command did not end; {waiting(run)}"
     if left := run.all("leftover"):
         return False, f"rank 1 failed; {len(left)} processes were still running after the command"
     status = run.first("ended")["status"]

@@ -80,8 +80,7 @@ def from_the_newest(run):
     found = _restart(run)
     if found and len({worker.started_after for worker in found[0].trained}) > 1:
         told = ", ".join(
-            f"{worker.name} ({worker.node}) "
-            + (f"resumed after epoch {worker.started_after}" if worker.started_after else "started afresh")
+            f"{worker.name} ({worker.node}) began after epoch {worker.started_after}"
             for worker in found[0].trained
         )
         return False, f"node1 came back with an empty disk; {told}"

@@ -1,4 +1,4 @@
-"""The replicas: equal at the start, equal after each step."""
+"""The replicas: equal weights, and the mean of all gradients."""
 
 import math
 
@@ -7,52 +7,31 @@ from ..judge import check
 
 
 @check("2_multigpu", "construct-the-ddp-model")
-def same_start(run):
-    """All ranks begin with the same weights.
-
-    Averaged gradients keep equal weights equal, but they do not make different weights equal. Which
-    rank initializes the weights, with which seed, and how do the other ranks get them?
-    """
-    for attempt in run.attempts:
-        if len(attempt.trained) < 2:
-            continue
-        begins = [worker.begin["parameters"] for worker in attempt.trained]
-        if len(set(begins)) > 1 and None not in begins:
-            at = next(i for i, print_ in enumerate(begins) if print_ != begins[0])
-            first, other = attempt.trained[0], attempt.trained[at]
-            again = " after the restart" if attempt.number else ""
-            return False, (
-                f"before the first step{again}, rank {first.rank} and rank {other.rank} have "
-                f"different weights (fingerprints {begins[0]} and {begins[at]})"
-            )
-    return (True, "equal fingerprints") if run.attempts[0].trained else None
-
-
-@check("2_multigpu", "construct-the-ddp-model")
 def stay_equal(run):
-    """After every step, all ranks have the same weights.
+    """All ranks have the same weights, at the start and after every step.
 
     Each rank computes gradients from its own samples. If nothing averages them before the optimizer
-    steps, each rank trains its own model. DistributedDataParallel averages them in the backward
-    pass, but only if the forward pass called the DDP module.
+    steps, each rank trains its own model. DistributedDataParallel broadcasts rank 0's weights, and
+    averages the gradients in the backward pass, but only if the forward pass called the DDP module.
     """
     compared = 0
     for attempt in run.attempts:
-        workers = attempt.trained
-        for other in workers[1:]:
-            mine, theirs = ([s.fact["parameters"] for s in w.steps] for w in (workers[0], other))
+        first, *others = attempt.trained or [None]
+        for other in others:
+            mine, theirs = (
+                [w.begin["parameters"], *(step.fact["parameters"] for step in w.steps)]
+                for w in (first, other)
+            )
             at = first_difference(mine, theirs)
-            compared += min(len(mine), len(theirs))
+            compared += min(len(mine), len(theirs)) - 1
             if at is not None:
-                step = workers[0].steps[at]
-                through = (
-                    ""
-                    if step.through == "DistributedDataParallel"
-                    else (f"; the forward pass called {step.through}")
-                )
+                when = f"after {first.place(at - 1)}" if at else "before the first step"
+                called = first.steps[max(0, at - 1)].through
+                through = "" if "Parallel" in called else f"; the forward pass called {called}"
+                again = " after the restart" * bool(attempt.number and not at)
                 return False, (
-                    f"ranks {workers[0].rank} and {other.rank} have different weights after "
-                    f"{workers[0].place(at)}{through}"
+                    f"ranks {first.rank} and {other.rank} have different weights {when}{again}"
+                    f"{through}"
                 )
     return (True, f"equal after each of {compared} steps") if compared else None
 
@@ -103,39 +82,3 @@ def _same(one, other, scale):
 
 def _length(vector):
     return math.sqrt(sum(number * number for number in vector))
-
-
-@check("symptoms")
-def equal_steps(run):
-    """In every epoch, all ranks take the same number of steps.
-
-    A rank with one more batch than the others hangs in its backward pass. Look for code that makes
-    the number of batches depend on the data or on the rank.
-    """
-    for attempt in run.attempts:
-        workers = attempt.trained
-        for epoch in range(max((len(w.begun) for w in workers), default=0)):
-            begun = [w for w in workers if len(w.begun) > epoch]
-            most = max(_steps(w, epoch) for w in begun)
-            for worker in begun:
-                number = _steps(worker, epoch)
-                if number < most and _went_on(worker, epoch):
-                    return False, (
-                        f"in epoch {worker.started_after + epoch + 1}, {worker.name} takes "
-                        f"{number} steps, another rank at least {most}"
-                    )
-    trained = run.attempts[0].trained
-    return (True, f"{len(trained[0].epochs[0])} steps per epoch") if trained else None
-
-
-def _steps(worker, epoch):
-    """The steps it has taken, plus the one in whose backward pass it waits."""
-    waits = worker.waits is not None and worker.waits["kind"] == "backward"
-    return len(worker.begun[epoch]) + (waits and epoch + 1 == len(worker.begun))
-
-
-def _went_on(worker, epoch):
-    if not worker.begun[epoch]:
-        return False
-    last = worker.begun[epoch][-1].fact["t"]
-    return any(fact["t"] > last for fact in worker.all("collective", "loader", "saved"))

@@ -23,7 +23,7 @@ def ending(run: Run) -> str:
     if run.first("hung"):
         return waiting(run)
     if run.first("late"):
-        return f"the check ended the run after {run.first('late')['seconds']:.0f} s"
+        return f"the check ended the run after {run.first('late')['limit']}"
     bad = [fact["status"] for fact in run.all("ended") if fact["status"]]
     return f"the command ended with status {bad[0]}" if bad else ""
 
@@ -36,8 +36,8 @@ def waiting(run: Run) -> str:
 
 def wait(run: Run, worker: Worker) -> str:
     """`rank 1 waits in all_reduce (multigpu.py:55), in epoch 1`."""
-    epoch = worker.started_after + len(worker.begun)
-    when = f", in epoch {epoch}" if worker.begun else ""
+    epoch = worker.started_after + len(worker.epochs)
+    when = f", in epoch {epoch}" if worker.epochs else ""
     ended = run.first("hung", "late")
     gone = ended is not None and worker.process["pid"] not in ended.get("alive", [])
     if gone or worker.first("exit", "raised"):

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import _workshop_recorder as recorder
 import torch
 import torch.distributed as dist
+from _workshop_recorder import around
 from _workshop_training import fingerprint, tensors_in
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -23,7 +24,7 @@ COLLECTIVES = (
 
 
 def watch():
-    torch.save = _saving(torch.save)
+    torch.save = around(torch.save, after=_note_file)
     sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_checkpoint))
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
     spawn._wrap = _spawned(spawn._wrap)
@@ -32,8 +33,8 @@ def watch():
         DDP.__init__ = _collective("DDP", DDP.__init__)
         for name in COLLECTIVES:
             _replace(name, functools.partial(_collective, name))
-        _replace("init_process_group", _joining)
-        _replace("destroy_process_group", _leaving)
+        _replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
+        _replace("destroy_process_group", lambda leave: around(leave, after=_note_left))
 
 
 def _replace(name, wrap):
@@ -43,37 +44,16 @@ def _replace(name, wrap):
         setattr(dist, name, wrapped)
 
 
-def _alone(function):
-    """`function`; the calls inside it are no facts."""
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        recorder.inside += 1
-        try:
-            return function(*args, **kwargs)
-        finally:
-            recorder.inside -= 1
-
-    return wrapped
-
-
 def _collective(name, function):
-    alone = _alone(function)
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        if recorder.inside:
-            return function(*args, **kwargs)
-        _note_call(name, args, kwargs)
-        result = alone(*args, **kwargs)
-        recorder.fact("done", what=name)
-        return result
-
-    return wrapped
+    return around(
+        function,
+        functools.partial(_note_call, name),
+        lambda *_, **__: recorder.fact("done", what=name),
+    )
 
 
 @recorder.guarded
-def _note_call(name, args, kwargs):
+def _note_call(name, *args, **kwargs):
     given = [*args, *kwargs.values()]
     unequal = "object" in name or name in ("gather", "scatter")  # not the same on every rank
     sent = [] if unequal else tensors_in(given)
@@ -83,36 +63,23 @@ def _note_call(name, args, kwargs):
     recorder.fact("collective", what=name, bytes=size, part=part, where=recorder.where())
 
 
-def _joining(join):
-    alone = _alone(join)
-
-    @functools.wraps(join)
-    def wrapped(*args, **kwargs):
-        recorder.fact("joining", port=_port(*args, **kwargs), where=recorder.where())
-        result = alone(*args, **kwargs)
-        rank, size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-        recorder.fact("joined", rank=rank, world_size=size, backend=backend)
-        return result
-
-    return wrapped
-
-
-def _port(backend=None, init_method="env://", *rest, store=None, **others):
-    """The port at which the ranks meet; None if it is not in a number that the script passes."""
-    if store is None and init_method in (None, "env://"):
+def _note_joining(backend=None, init_method=None, *rest, store=None, **others):
+    """`port` is where the ranks meet; None if it is not in a number that the script passes."""
+    if not init_method or init_method == "env://":
         init_method = f"tcp://:{os.environ.get('MASTER_PORT')}"
+    port = None
     with contextlib.suppress(ValueError):
-        return urlsplit("" if store else init_method).port
+        port = None if store else urlsplit(init_method).port
+    recorder.fact("joining", port=port, where=recorder.where())
 
 
-def _leaving(leave):
-    @functools.wraps(leave)
-    def wrapped(*args, **kwargs):
-        result = leave(*args, **kwargs)
-        recorder.fact("left")
-        return result
+def _note_left(*_, **__):
+    recorder.fact("left")
 
-    return wrapped
+
+def _note_joined(*_, **__):
+    rank, size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+    recorder.fact("joined", rank=rank, world_size=size, backend=backend)
 
 
 def _spawned(wrap):
@@ -139,35 +106,18 @@ def _watched(function):
     return wrapped
 
 
-def _saving(save):
-    @functools.wraps(save)
-    def wrapped(obj, f, *args, **kwargs):
-        result = save(obj, f, *args, **kwargs)
-        _note_file("saved", f, obj)
-        return result
-
-    return wrapped
-
-
 def _watch_checkpoint(checkpoint):
     """With torch.distributed.checkpoint.save, each rank writes its part of one checkpoint."""
-    save, alone = checkpoint.save, _alone(checkpoint.save)
+    checkpoint.save = around(checkpoint.save, after=_note_parts)
 
-    @functools.wraps(save)
-    def wrapped(state_dict, *args, checkpoint_id=None, **kwargs):
-        result = alone(state_dict, *args, checkpoint_id=checkpoint_id, **kwargs)
-        _note_file("saved", checkpoint_id, state_dict, together=True)
-        return result
 
-    checkpoint.save = wrapped
+def _note_parts(state_dict, *, checkpoint_id=None, **_):
+    _note_file(state_dict, checkpoint_id, together=True)
 
 
 @recorder.guarded
-def _note_file(kind, file, value, together=False):
-    if not recorder.inside:  # inside, a collective is sending an object
-        content, where = _outline(value), recorder.where()
-        path = _file_name(file)
-        recorder.fact(kind, path=path, content=content, where=where, together=together)
+def _note_file(obj, f, *_, together=False, **__):
+    recorder.fact("saved", path=_file_name(f), content=_outline(obj), together=together)
 
 
 def _file_name(file):

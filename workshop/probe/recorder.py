@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 MOST_LINES = 2000  # of stdout to record
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
-inside = 0  # how many watched calls are running: calls inside them are no facts
+_running = threading.local()  # its attribute `watched`: a call is, and calls inside are no facts
 _facts = Path(os.environ["WORKSHOP_FACTS"])
 _theirs = os.path.realpath(os.environ.get("WORKSHOP_FOLDER", os.getcwd())) + os.sep
 _file = None
@@ -35,9 +36,9 @@ def start():
     _open()
     os.register_at_fork(after_in_child=_forked)
     _listen()
-    os._exit = before(os._exit, _ended)
+    os._exit = around(os._exit, _ended)
     atexit.register(_ended, None)
-    os.fsync = before(os.fsync, _note_sync)
+    os.fsync = around(os.fsync, _note_sync)
     sys.addaudithook(_audit)
     sys.meta_path[:0] = [After("torch", _watch_torch), After("utils", _watch_utils)]
 
@@ -88,13 +89,26 @@ def attempt():
     return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
-def before(function, note):
-    """`function`, with a call of `note` before it, with the same arguments."""
+def around(function, before=None, after=None):
+    """`function`, with calls of `before` and `after` around it, with the same arguments.
+
+    Neither is called in a thread that already runs a function of this kind.
+    """
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
-        note(*args, **kwargs)
-        return function(*args, **kwargs)
+        if getattr(_running, "watched", False):
+            return function(*args, **kwargs)
+        if before:
+            before(*args, **kwargs)
+        _running.watched = True
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            _running.watched = False
+        if after:
+            after(*args, **kwargs)
+        return result
 
     return wrapped
 
@@ -220,7 +234,7 @@ def _watch_torch(torch):
 
 def _watch_utils(utils):
     if choose := getattr(utils, "set_device", None):
-        utils.set_device = before(choose, lambda index: fact("device", index=index))
+        utils.set_device = around(choose, lambda index: fact("device", index=index))
 
 
 def _load(part):

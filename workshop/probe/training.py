@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.modules import module as modules
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader
 
@@ -27,10 +28,10 @@ _expected, _count = {}, 0  # by parameter: the summed gradient of this step's sa
 def watch():
     modules.register_module_forward_pre_hook(_begin_forward)
     modules.register_module_forward_hook(_end_forward, with_kwargs=True, always_call=True)
-    torch.autograd.backward = recorder.before(torch.autograd.backward, _backward)
+    torch.autograd.backward = recorder.around(torch.autograd.backward, _backward)
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
-    DataLoader.__iter__ = recorder.before(DataLoader.__iter__, lambda _: recorder.fact("loader"))
+    DataLoader.__iter__ = recorder.around(DataLoader.__iter__, lambda _: recorder.fact("loader"))
 
 
 def fingerprint(tensors):
@@ -63,14 +64,15 @@ def _end_forward(module, args, kwargs, output):
     global _depth
     _depth = max(0, _depth - 1)
     if _depth == 0:
-        _note_batch(module, tensors_in([*args, *kwargs.values()]), output)
+        _note_batch(module, args, kwargs, output)
 
 
 @recorder.guarded
-def _note_batch(module, inputs, output):
+def _note_batch(module, args, kwargs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
     global _trained
+    inputs = tensors_in([*args, *kwargs.values()])
     if not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
         return
     if next(module.parameters(), None) is None:
@@ -81,23 +83,30 @@ def _note_batch(module, inputs, output):
     learning, kind, loss = torch.is_grad_enabled(), type(module).__name__, None
     _trained += learning * len(found)
     if learning and -1 not in found:
-        loss = _expect(module, output, targets[found])
+        wanted = targets[found].to(output.device)
+        loss = float(F.mse_loss(output.detach(), wanted))  # whatever the script makes of it
+        _expect(module, args, kwargs, wanted)
     line = recorder.where()
     recorder.fact("batch", samples=found, through=kind, grad=learning, loss=loss, where=line)
 
 
-def _expect(module, output, targets):
-    """The mean loss of a batch; adds up its gradients. Both are what the lessons compute, whatever
-    the script makes of the output."""
-    global _count
-    loss = F.mse_loss(output, targets.to(output.device))
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    if _steps < FEW_STEPS and sum(p.numel() for p in parameters) <= FEW_NUMBERS:
-        gradients = torch.autograd.grad(loss, parameters, retain_graph=True)
-        _count += len(targets)
-        for p, gradient in zip(parameters, gradients, strict=True):
-            _expected[p] = _expected.get(p, 0) + len(targets) * gradient
-    return float(loss.detach())
+def _expect(module, args, kwargs, targets):
+    """Add up the gradients of the mean squared error, computed apart from the script's graph."""
+    global _count, _depth
+    bare = module.module if isinstance(module, DistributedDataParallel) else module
+    if _steps >= FEW_STEPS or sum(p.numel() for p in bare.parameters()) > FEW_NUMBERS:
+        return
+    copies = {name: p.detach().requires_grad_() for name, p in bare.named_parameters()}
+    buffers = {name: buffer.clone() for name, buffer in bare.named_buffers()}
+    with torch.random.fork_rng():
+        _depth += 1  # these calls are no facts
+        output = torch.func.functional_call(bare, copies | buffers, args, kwargs)
+        _depth -= 1
+    loss = F.mse_loss(output, targets)
+    gradients = torch.autograd.grad(loss, list(copies.values()), materialize_grads=True)
+    _count += len(targets)
+    for p, gradient in zip(bare.parameters(), gradients, strict=True):
+        _expected[p] = _expected.get(p, 0) + len(targets) * gradient
 
 
 @functools.cache

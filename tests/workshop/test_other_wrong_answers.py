@@ -1,0 +1,176 @@
+"""Wrong answers whose run looks right, or whose cause is not where it shows."""
+
+import re
+
+import pytest
+
+from tests.workshop.scripts import changed, extra, mistake
+from tests.workshop.test_other_right_answers import (
+    BACKWARD,
+    BARRIER,
+    DDP,
+    EPOCH,
+    GROUP,
+    LOADER,
+    PORT,
+    RENAMED,
+    SAVE,
+    counted,
+)
+
+TOTALS = "totals[0] += loss * len(source)"
+COUNT = "totals[1] += len(source)"
+REPORT = "        utils.report("
+ZERO = "        self.optimizer.zero_grad()\n"
+DEVICE = 'utils.set_device(int(os.environ["LOCAL_RANK"]))'
+SPAWN = "    mp.spawn(worker, args=(world_size, args), nprocs=world_size)\n"
+
+WRONG = {
+    "a port in the script": (
+        "multigpu", [(PORT, '"12355"')],
+        "port-of-its-own", "they met at port 12355",
+    ),
+    "a port in the address": (
+        "multigpu",
+        [(GROUP,
+          "init_process_group(\n"
+          '        "gloo", init_method="tcp://127.0.0.1:29511", rank=int(os.environ["RANK"]),\n'
+          '        world_size=int(os.environ["WORLD_SIZE"]))'), (PORT, '""')],
+        "port-of-its-own", "they met at port 29511",
+    ),
+    "a last batch that is dropped": (
+        "multigpu", [(LOADER, "batch_size, sampler=sampler, drop_last=True)")],
+        "shared", "in epoch 1, no rank saw samples .*: 32 of 2,048",
+    ),
+    "the mean of the batches' means": (
+        "multigpu", [(TOTALS, "totals[0] += loss"), (COUNT, "totals[1] += 1")],
+        "is-global", r"the loss of epoch 1 was printed as ([\d.]+); over all ranks it is (?!\1)",
+    ),
+    "a loss divided by the number of ranks": (
+        "multigpu", [(REPORT, "        totals[0] /= dist.get_world_size()\n" + REPORT)],
+        "is-global", "the loss of epoch 1 was printed as 0.8931",
+    ),
+    "the old checkpoint removed before the new one is there": (
+        "multigpu",
+        [(SAVE, RENAMED.replace("        os.replace", (
+            "        if os.path.exists(self.path):\n"
+            "            os.remove(self.path)\n"
+            "        os.rename")))],
+        "saved-atomically", "rank 0 removed multigpu.pt before the next one was there",
+    ),
+    "a copy over the checkpoint": (
+        "multigpu",
+        [(SAVE, SAVE + "        import shutil\n"
+                       "        shutil.copy(self.path, 'copy')\n"
+                       "        shutil.copy('copy', self.path)\n")],
+        "saved-atomically", "rank 0 wrote to multigpu.pt itself",
+    ),
+    "an open file of the checkpoint's name": (
+        "multigpu",
+        [(SAVE, "        with open(self.path, 'wb') as file:\n"
+                "            torch.save(checkpoint, file)\n")],
+        "saved-atomically", "rank 0 wrote straight to multigpu.pt",
+    ),
+    "from memory to the checkpoint's name": (
+        "multigpu",
+        [(SAVE, "        import io\n"
+                "        buffer = io.BytesIO()\n"
+                "        torch.save(checkpoint, buffer)\n"
+                "        with open(self.path, 'wb') as file:\n"
+                "            file.write(buffer.getvalue())\n")],
+        "saved-atomically", "rank 0 wrote straight to multigpu.pt",
+    ),
+    "no fsync where the power may fail": (
+        "multigpu", [(SAVE, RENAMED)],
+        "survives-a-power-cut", "renamed multigpu.pt.part while its data could still be in memory",
+    ),
+    "a number that does not count": (
+        "multigpu", [('"epochs_run": epoch + 1', '"epochs_run": self.save_every')],
+        "saved-complete", "no number in the checkpoints",
+    ),
+    "no barrier": (
+        "multigpu", [(BARRIER, "")],
+        "left-the-group", "rank 0 wrote the last file, and no other rank waited",
+    ),
+    "a barrier before the last save": (
+        "multigpu", [(BARRIER, ""), (EPOCH, EPOCH + "            dist.barrier()\n")],
+        "left-the-group", "rank 0 wrote the last file, and no other rank waited",
+    ),
+    "processes that are joined whatever happens": (
+        "multigpu",
+        [(SPAWN, SPAWN.replace("    mp", "    started = mp").replace("size)", "size, join=False)")
+                 + "    for process in started.processes:\n        process.join()\n")],
+        "ends-when-a-rank-fails", "the command ended with status 0",
+    ),
+    "an exception that is printed, and no more": (
+        "multigpu",
+        [("    main(args)\n    dist", "    try:\n"
+                                      "        main(args)\n"
+                                      "    except Exception as error:\n"
+                                      "        print(error)\n"
+                                      "        return\n"
+                                      "    dist")],
+        "ends-when-a-rank-fails", "the command ended with status 0",
+    ),
+    "a failed rank that lives on": (
+        "multigpu",
+        [("    main(args)\n    dist", "    try:\n"
+                                      "        main(args)\n"
+                                      "    except RuntimeError:\n"
+                                      "        time.sleep(999)\n"
+                                      "    dist")],
+        "ends-when-a-rank-fails", "the command did not end",
+    ),
+    "the rank as the device": (
+        "multinode", [(DEVICE, DEVICE.replace("LOCAL_RANK", "RANK"))],
+        "device-of-its-own", "on node2, rank 1 chose device 1",
+    ),
+    "one device for all": (
+        "multigpu", [(DEVICE, "utils.set_device(0)")],
+        "device-of-its-own", "ranks 0 and 1 chose device 0, 0",
+    ),
+    "DDP around a copy": (
+        "multigpu", [(DDP, "DDP(__import__('copy').deepcopy(model))")],
+        "gradient-is-mean", "does not have the parameters of the model that computes the loss",
+    ),
+    "gradients that are zeroed too late": (
+        "multigpu", [(ZERO, ""), (BACKWARD, BACKWARD + ZERO)],
+        "gradient-is-mean", "step 1 of epoch 1, .* of length 0; .*: the weights do not change",
+    ),
+    "the same, under torchrun": (
+        "multigpu_torchrun", [(ZERO, ""), (BACKWARD, BACKWARD + ZERO)],
+        "gradient-is-mean", "the weights do not change",
+    ),
+    "half a loss": (
+        "multigpu", [(BACKWARD, "        (loss / 2).backward()\n")],
+        "gradient-is-mean", r"used a gradient of length 0\.8\d+; the mean of all ranks' has 1\.6",
+    ),
+    "a gradient averaged by DDP and summed by hand": (
+        "multigpu",
+        [(BACKWARD, BACKWARD + "        for weight in self.model.parameters():\n"
+                               "            dist.all_reduce(weight.grad)\n")],
+        "gradient-is-mean", "step 1 of epoch 1",
+    ),
+    "one epoch skipped at a start": (
+        "multigpu_torchrun",
+        [("range(self.epochs_run, total", "range(self.epochs_run + 1, total")],
+        "last-epoch-saved", "5 epochs were asked for, but 4 ran",
+    ),
+    "one epoch twice": (
+        "multigpu_torchrun",
+        counted('"epoch": epoch', '{"epoch": 0}', 'checkpoint["epoch"]'),
+        "where-saved", r"after the restart rank 0 ran 4 epochs, not 3",
+    ),
+    "a breakpoint": (
+        "multigpu", [(EPOCH, EPOCH + "            breakpoint()\n")],
+        "ends-well", r"breakpoint\(\) needs a terminal",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_fails_and_its_cause_is_named(name):
+    lesson, changes, check, seen = WRONG[name]
+    checks = extra(check) if check == "survives-a-power-cut" else None
+    found, evidence = mistake(lesson, changed(lesson, *changes), checks=checks)
+    assert found == check and re.search(seen, evidence), evidence
