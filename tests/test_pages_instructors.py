@@ -7,8 +7,8 @@ import pytest
 
 from tests.processes import ROOT
 from tests.sites import CONF, Site, fails
+from workshop.checks import LESSONS
 from workshop.exercises import exercises
-from workshop.scenarios import LESSONS
 
 pytest.importorskip("sphinx", reason="no sphinx: make docs installs it")
 

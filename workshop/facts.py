@@ -231,7 +231,7 @@ class Run:
         return [
             Worker(mine[0], mine)
             for pid, mine in facts.items()
-            if pid and mine[0]["kind"] == "process" and not _helper(mine[0])
+            if pid and mine[0]["kind"] == "process" and not is_helper(mine[0])
         ]
 
     @cached_property
@@ -282,7 +282,7 @@ class Run:
         return worker.name if worker else "the run"
 
 
-def _helper(process):
+def is_helper(process):
     """Whether it does not run the script: torchrun itself, or a helper of multiprocessing."""
     words = process["argv"]
     launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)

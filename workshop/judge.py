@@ -17,6 +17,7 @@ class Check:
     hint: str
     page: str
     edit: str | None
+    lessons: tuple[str, ...]  # whose scripts it judges; empty: all
     judge: Callable[[Run], Verdict]
 
 
@@ -29,14 +30,14 @@ class Finding:
     evidence: str
 
 
-def check(page: str, edit: str | None = None):
+def check(page: str, edit: str | None = None, *lessons: str):
     """Turn a function into a check. Its docstring is the sentence and, below that, the hint."""
 
     def make(function) -> Check:
         sentence, _, hint = function.__doc__.strip().partition("\n\n")
         sentence, hint = " ".join(sentence.split()), " ".join(hint.split())
         name = function.__name__.replace("_", "-")
-        return Check(name, sentence, hint, page, edit, function)
+        return Check(name, sentence, hint, page, edit, lessons, function)
 
     return make
 

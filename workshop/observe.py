@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.processes import Process, ended_with_us, environment, free_port, psutil
 
-from .facts import Run
+from .facts import Run, is_helper
 
 PROBE = Path(__file__).parent / "probe"
 LIMIT = 60  # seconds of processor time per act; five times that by the clock
@@ -59,7 +59,7 @@ class _Stage:
             path.mkdir()
         self.own = []  # our facts
         self.started = []
-        self.pythons = {}  # by number
+        self.pythons, self.launchers, self.known = {}, set(), 0
 
     def play(self, acts):
         try:
@@ -166,14 +166,15 @@ class _Stage:
         `worked` gets the seconds of each process.
         """
         written = [(path.name, path.stat().st_size) for path in self._noted()]
-        busy = False
-        for python in self._pythons():
+        alive = self._pythons()
+        # A launcher works a little while it waits for its workers.
+        busy, theirs = False, [p for p in alive if p.pid not in self.launchers] or alive
+        for python in alive:
             with contextlib.suppress(psutil.Error), python.oneshot():
                 times = python.cpu_times()
                 worked[python.pid] = times.user + times.system
-                busy |= psutil.LINUX and python.status() in BUSY
-        # Rounded to 50 ms, because a waiting launcher polls its workers.
-        return (written, int(sum(worked.values()) * 20)), busy
+                busy |= psutil.LINUX and python in theirs and python.status() in BUSY
+        return (written, [int(worked.get(p.pid, 0) * 20) for p in theirs]), busy
 
     def _noted(self):
         """The files of the probe, without what a script may have put beside them."""
@@ -185,6 +186,10 @@ class _Stage:
             if (pid := int(path.stem)) not in self.pythons:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.pythons[pid] = psutil.Process(pid)
+        if len(self.pythons) > self.known:
+            self.known = len(self.pythons)
+            begun = [fact for fact in self._facts() if fact["kind"] == "process"]
+            self.launchers = {fact["pid"] for fact in begun if is_helper(fact)}
         return [python for python in self.pythons.values() if python.is_running()]
 
     def _ask_for_stacks(self):

@@ -66,4 +66,3 @@ def _multinode(file):
 _SCENARIOS = {
     "multigpu": _multigpu, "multigpu_torchrun": _multigpu_torchrun, "multinode": _multinode,
 }  # fmt: skip
-LESSONS = tuple(_SCENARIOS)

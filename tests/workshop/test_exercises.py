@@ -7,9 +7,9 @@ import pytest
 from tests.processes import LESSONS
 from tests.workshop.scripts import mistake, right, told
 from tools.series import stages
+from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises, undone
 from workshop.judge import passed
-from workshop.scenarios import LESSONS as TAUGHT
 
 EVIDENCE = {  # for exercises whose check can fail for another reason too
     "multigpu/distribute-the-data": "both saw samples 0, 1, 2 …: 2,048 of 2,048",

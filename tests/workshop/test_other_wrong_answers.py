@@ -108,6 +108,7 @@ WRONG = {
                                       "        main(args)\n"
                                       "    except Exception as error:\n"
                                       "        print(error)\n"
+                                      "        dist.destroy_process_group()\n"
                                       "        return\n"
                                       "    dist")],
         "ends-when-a-rank-fails", "the command ended with status 0",

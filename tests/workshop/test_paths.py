@@ -6,9 +6,9 @@ from tests.processes import LESSONS
 from tests.workshop.scripts import examined, right, told
 from tools.series import stages
 from workshop.__main__ import main
+from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises
 from workshop.judge import first_failure, passed
-from workshop.scenarios import LESSONS as TAUGHT
 
 STAGES = [stage for name in TAUGHT for stage in stages.of(LESSONS[name])]
 

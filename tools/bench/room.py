@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools.bench.trainers import hardware  # noqa: E402
+from workshop.checks import LESSONS  # noqa: E402
 from workshop.exercises import exercises  # noqa: E402
 from workshop.folder import Folder  # noqa: E402
-from workshop.scenarios import LESSONS  # noqa: E402
 
 UNSOLVED = "multigpu/outliers"
 LEARNERS, EVERY = 30, (2, 5, 10)  # minutes between two checks of a learner

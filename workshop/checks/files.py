@@ -16,7 +16,7 @@ def _no_saves(run):
     return False, "no checkpoint was written"
 
 
-@check("2_multigpu", "save-once")
+@check("2_multigpu", "save-once", "multigpu", "multigpu_torchrun")
 def saved_once(run):
     """One process writes each checkpoint.
 
@@ -35,7 +35,7 @@ def saved_once(run):
     return (True, f"{len(writers)} saves, one writer each") if writers else _no_saves(run)
 
 
-@check("4_multinode", "save-on-every-node")
+@check("4_multinode", "save-on-every-node", "multinode")
 def saved_on_every_node(run):
     """On every node, one process writes each checkpoint.
 

@@ -1,6 +1,7 @@
 """Processes, their group, and how they end."""
 
-from ..facts import first_difference
+from itertools import zip_longest
+
 from ..judge import check
 from .words import ending, ranks, wait, waiting
 
@@ -18,7 +19,7 @@ def is_python(run):
     return True, "no syntax error"
 
 
-@check("2_multigpu", "start-the-processes")
+@check("2_multigpu", "start-the-processes", "multigpu", "multinode")
 def one_process_each(run):
     """As many processes train as were asked for.
 
@@ -32,7 +33,7 @@ def one_process_each(run):
     return False, f"{len(workers)} of {asked} processes" + (f"; {told}" if told else "")
 
 
-@check("3_fault_tolerance", "let-torchrun-start")
+@check("3_fault_tolerance", "let-torchrun-start", "multigpu_torchrun")
 def started_by_torchrun(run):
     """torchrun starts the processes that train.
 
@@ -73,7 +74,7 @@ def joined(run):
     return True, f"ranks {', '.join(map(str, numbers))}"
 
 
-@check("2_multigpu", "construct-the-process-group")
+@check("2_multigpu", "construct-the-process-group", "multigpu")
 def port_of_its_own(run):
     """The processes meet at a port that is free.
 
@@ -115,24 +116,21 @@ def all_take_part(run):
     rank. All ranks must decide alike.
     """
     for attempt in run.attempts:
-        if len(attempt.ranks) < 2:
-            continue
-        first = attempt.ranks[0]
-        calls = [_calls(worker) for worker in attempt.ranks]
-        for other, theirs in zip(attempt.ranks[1:], calls[1:], strict=True):
-            at = first_difference([c[:2] for c in calls[0]], [c[:2] for c in theirs])
-            if at is not None:
-                return False, (
-                    f"call {at + 1} of rank {first.rank} is {_said(calls[0][at])}, that of rank "
-                    f"{other.rank} is {_said(theirs[at])}"
-                )
-            if len(calls[0]) != len(theirs) and not _failed(attempt):
-                more, fewer = (first, other) if len(calls[0]) > len(theirs) else (other, first)
-                call = max(calls[0], theirs, key=len)[min(len(calls[0]), len(theirs))]
-                return False, (
-                    f"{more.name} calls {_said(call)}, {fewer.name} does not; "
-                    f"{wait(run, more)}; {wait(run, fewer)}"
-                )
+        first, *others = attempt.ranks or [None]
+        for other in others:
+            calls = zip_longest(_calls(first), _calls(other))
+            for number, (mine, theirs) in enumerate(calls, 1):
+                if mine and theirs and mine[:2] != theirs[:2]:
+                    return False, (
+                        f"call {number} of {first.name} is {_said(mine)}, that of {other.name} is "
+                        f"{_said(theirs)}"
+                    )
+                if not ((mine and theirs) or _failed(attempt)):
+                    more, fewer = (first, other) if mine else (other, first)
+                    return False, (
+                        f"{more.name} calls {_said(mine or theirs)}, {fewer.name} does not; "
+                        f"{wait(run, more)}; {wait(run, fewer)}"
+                    )
     if run.first("hung"):
         return False, waiting(run)
     members = run.attempts[0].ranks
@@ -163,7 +161,7 @@ def _said(call):
     return f"{what}{size}{f' ({where})' if where else ''}{f' in epoch {epoch}' if epoch else ''}"
 
 
-@check("3_fault_tolerance", "name-the-cause")
+@check("3_fault_tolerance", "name-the-cause", "multigpu_torchrun")
 def cause_is_named(run):
     """When a worker fails, torchrun learns why.
 

@@ -56,7 +56,7 @@ def _other_order(run, worker, done):
     return None
 
 
-@check("3_fault_tolerance", "resume")
+@check("3_fault_tolerance", "resume", "multigpu_torchrun")
 def where_saved(run):
     """After a failure, all ranks resume from the newest checkpoint.
 
@@ -70,7 +70,7 @@ def where_saved(run):
     return None
 
 
-@check("4_multinode", "resume-from-the-newest")
+@check("4_multinode", "resume-from-the-newest", "multinode")
 def from_the_newest(run):
     """All ranks resume from the newest checkpoint that any node has.
 
@@ -87,7 +87,7 @@ def from_the_newest(run):
     return _judge(run)
 
 
-@check("3_fault_tolerance", "resume")
+@check("3_fault_tolerance", "resume", "multigpu_torchrun", "multinode")
 def with_the_optimizer(run):
     """The optimizer resumes too, not only the model.
 
