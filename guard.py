@@ -200,7 +200,7 @@ def _excepthook(kind, error, trace):
     for finish in before_exit:
         finish()
     for child in mp.active_children():
-        child.terminate()
+        child.kill()  # SIGTERM would wait in a stopped one
     sys.stdout.flush()
     sys.__stderr__.flush()
     # Skip the interpreter's shutdown, because gloo threads may still hold tensors.

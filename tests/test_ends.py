@@ -20,6 +20,12 @@ def to_all(process, number):
     os.killpg(process.process.pid, number)  # as a terminal does at Ctrl-C
 
 
+def to_all_one_stopped(process, number):
+    """SIGTERM does not end a stopped rank, and the resource tracker waits for it."""
+    os.kill(process.workers()[-1], signal.SIGSTOP)
+    to_all(process, number)
+
+
 def to_parent(process, number):
     os.kill(process.process.pid, number)
 
@@ -39,6 +45,7 @@ INTERRUPTED = "multigpu.py: interrupted"
 # Receiver, signal, exit status, and the only line on stderr except torch's warnings.
 SIGNALS = {
     "Ctrl-C": (to_all, signal.SIGINT, 130, INTERRUPTED),
+    "Ctrl-C, a rank stopped": (to_all_one_stopped, signal.SIGINT, 130, INTERRUPTED),
     "SIGINT": (to_parent, signal.SIGINT, 130, INTERRUPTED),
     "SIGTERM": (to_parent, signal.SIGTERM, -signal.SIGTERM, None),
     "SIGKILL": (to_parent, signal.SIGKILL, -signal.SIGKILL, None),
