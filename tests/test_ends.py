@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from tests import processes
@@ -22,7 +24,10 @@ def to_all(process, number):
 
 def to_all_one_stopped(process, number):
     """SIGTERM does not end a stopped rank, and the resource tracker waits for it."""
-    os.kill(process.workers()[-1], signal.SIGSTOP)
+    rank = psutil.Process(process.workers()[-1])
+    rank.suspend()
+    while rank.status() != psutil.STATUS_STOPPED:  # a SIGINT before that would end it
+        time.sleep(0.01)
     to_all(process, number)
 
 

@@ -79,6 +79,15 @@ def test_a_wrong_value_gets_one_line(recipe, wrong, start):
     assert "STARTED" not in ran.stdout
 
 
+@pytest.mark.parametrize("wrong", ["NPROC=x", "MAX_RESTARTS=-1", "JOIN_TIMEOUT=x", "JOB=a/b"])
+def test_variables_of_the_shell_that_are_not_exported(wrong):
+    line = f"ENDPOINT=localhost:1; {wrong}; . launch/torchrun_env.sh"
+    ran = subprocess.run(
+        ["sh", "-c", line], env={"PATH": PATH}, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 2 and ran.stderr.startswith(f"{wrong.partition('=')[0]} is ")
+
+
 @pytest.mark.parametrize("recipe", ["ranks", "ssh"])
 def test_nothing_to_run(recipe, start):
     ran = start(recipe)
