@@ -55,7 +55,7 @@ def check_launcher(manual, gpus):
     if rank >= world_size:  # or the group would wait for ranks that no process has
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     try:
-        socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch would retry for half an hour
+        socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
     except OSError:
         raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
     check_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", world_size)), gpus, "--nproc_per_node")

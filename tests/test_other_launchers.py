@@ -43,7 +43,7 @@ def test_the_one_that_knows_speaks_before_those_who_lost_it(tmp_path):
 
 
 def test_a_master_without_an_address(tmp_path):
-    """torch would ask for it for half an hour."""
+    """torch would ask for it for more than half an hour."""
     env = ALONE | {"MASTER_ADDR": "nowhere.invalid"}
     ran = python("multinode", "1", "1", cwd=tmp_path, env=env)
     said = "multinode.py: no address for nowhere.invalid: add it to /etc/hosts, or, if there is one"

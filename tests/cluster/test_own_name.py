@@ -62,7 +62,7 @@ def node(cluster):
 
     def run(name, **env):
         command = Command(nodes, "node1", [*run.before, *WORDS[name]], {**ENV.get(name, {}), **env})
-        return command.wait(120), command.out  # torch would wait for half an hour
+        return command.wait(120), command.out  # torch waits for over half an hour
 
     run.nodes, run.hosts, run.before = nodes, hosts, []
     return run
