@@ -45,6 +45,7 @@ def ignore_sigint():
 
 
 INTERRUPTED = "multigpu.py: interrupted"
+TRACE = "Traceback (most recent call last):"
 
 
 # Receiver, signal, exit status, and the only line on stderr except torch's warnings.
@@ -71,6 +72,17 @@ def test_a_signal_ends_every_process(name, tmp_path):
     if says is not None:
         lines = [line for line in process.err.splitlines() if not line.startswith("W")]
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
+
+
+def test_what_the_script_says_comes_before_the_traceback_of_torchrun(tmp_path):
+    with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path) as process:
+        process.wait_for(r"Epoch +3 \|")
+        to_parent(process, signal.SIGINT)
+        assert process.wait() == 1
+        check_gone(process)
+    lines = process.err.splitlines()
+    ours, trace = (lines.index(line) for line in ("multigpu_torchrun.py: interrupted", TRACE))
+    assert ours < trace and lines.count(TRACE) == 1 and lines[-1].endswith("got signal: 2")
 
 
 # A rank that closes its connections long before it ends, so that the other fails meanwhile.
