@@ -8,6 +8,7 @@ import gc
 import hashlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 import textwrap
@@ -23,6 +24,7 @@ import torch.multiprocessing as mp
 _path = None  # of the checkpoint, set by check_path
 before_exit = []  # functions that a failing process calls before it exits
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+NO_ADDRESS = "add it to /etc/hosts, or, if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
 
 
 class UserError(Exception):
@@ -52,8 +54,11 @@ def check_launcher(manual, gpus):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank >= world_size:  # or the group would wait for ranks that no process has
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
-    check_gpus(processes, gpus, "--nproc_per_node")
+    try:
+        socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
+    except OSError:
+        raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
+    check_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", world_size)), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -116,9 +121,8 @@ def are_finite(weights):
 
 def is_first(on_any_rank=False):
     """Whether this process is rank 0 (or any) of a job that has not been restarted."""
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        return False
-    return on_any_rank or os.environ.get("RANK", "0") == "0"
+    first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    return first and (on_any_rank or os.environ.get("RANK", "0") == "0")
 
 
 def _end_with(parent):
@@ -177,8 +181,7 @@ def prepare_for_group():
 
 def _end_worker():
     """Exit as `_excepthook` does, because a failing mp.spawn worker never reaches that."""
-    error = sys.exception()  # mp.spawn has recorded the cause and is exiting
-    if error is not None:
+    if error := sys.exception():  # mp.spawn has recorded the cause and is exiting
         _wait_if_peer_lost(error.__context__)
         os._exit(1)
 
@@ -197,7 +200,7 @@ def _excepthook(kind, error, trace):
     for finish in before_exit:
         finish()
     for child in mp.active_children():
-        child.terminate()
+        child.kill()  # SIGTERM would wait in a stopped one
     sys.stdout.flush()
     sys.__stderr__.flush()
     # Skip the interpreter's shutdown, because gloo threads may still hold tensors.

@@ -96,6 +96,7 @@ def free_port():
     _reserved = socket.socket()  # never listens, so rank 0's server can bind the port too
     _reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _reserved.bind(("localhost", 0))
+    socket.socket(type=socket.SOCK_DGRAM).connect(_reserved.getsockname())  # fails if lo is down
     return _reserved.getsockname()[1]
 
 

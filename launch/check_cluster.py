@@ -19,8 +19,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-SKEW = 2.0  # seconds; torchrun compares clocks, and gives up a node that is 4 s behind
-
 
 class Report:
     """The lines that this node prints. The verdict is the first fix."""
@@ -46,8 +44,8 @@ def main():
     try:
         address = socket.gethostbyname(options.endpoint[0]), options.endpoint[1]
         facts = look_at_this_node(report, options, address)
-        exchange = receive if is_here(address[0]) else send
-        everyone = exchange(options, address, facts)
+        report.say(f"nodes that meet: {options.nnodes}, in at most {options.timeout} s")
+        everyone = (receive if is_here(address[0]) else send)(options, address, facts)
     except OSError as error:
         report.bad(*why(options, error))
         return report.verdict()
@@ -59,22 +57,27 @@ def main():
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.error = lambda text: parser.exit(2, f"{parser.prog}: {text} (--help says more)\n")
     parser.add_argument("--endpoint", required=True, metavar="HOST:PORT", type=endpoint,
                         help="as you will give it to --rdzv-endpoint")  # fmt: skip
-    parser.add_argument("--nnodes", type=positive, default=2, help="default: 2")
-    parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the others")
+    parser.add_argument("--nnodes", type=number, default=2, help="default: 2")
+    parser.add_argument("--timeout", type=number, default=60, help="seconds to wait for the others")
     parser.add_argument("files", nargs="*", default=sorted(map(str, Path().glob("*.py"))),
                         help="files that must be the same on all nodes; default: *.py")  # fmt: skip
     return parser.parse_args()
 
 
-def positive(text):
-    return range(1, 1_000_000).index(int(text)) + 1  # ValueError if it is not
+def number(text, most=999_999):
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {most}")
+    return int(text)
 
 
 def endpoint(text):
-    host, port = text.rsplit(":", 1)
-    return host, range(65536).index(int(port))  # ValueError if it is no port
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise argparse.ArgumentTypeError(f"{text!r} is no host and port, as node1:29500")
+    return host, number(port, 65535)
 
 
 def is_here(address):
@@ -87,8 +90,9 @@ def is_here(address):
 
 def look_at_this_node(report, options, address):
     interfaces = addresses()
-    mine = own_address(address, interfaces)
-    named = check_address(report, mine, interfaces) if options.nnodes > 1 else None
+    alone = options.nnodes == 1
+    mine = own_address(address, {} if alone else interfaces)
+    named = check_address(report, mine, interfaces, alone)
     same = {"--nnodes": options.nnodes, "python": platform.python_version(), **check_torch(report)}
     for file in options.files:
         try:
@@ -101,6 +105,11 @@ def look_at_this_node(report, options, address):
         "addresses": [*interfaces.values(), named], "same": same, "clock": time.time(),
         "bad": len(report.fixes),
     }  # fmt: skip
+
+
+def resolve(name):
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(name)
 
 
 def addresses():
@@ -121,35 +130,30 @@ def own_address(address, interfaces):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
         found = probe.getsockname()[0]
-    if not found.startswith("127."):
-        return found
-    others = (one for one in interfaces.values() if not one.startswith("127."))
-    return next(others, found)  # the endpoint itself: Debian's /etc/hosts calls it 127.0.1.1
+    others = (one for one in (found, *interfaces.values()) if not one.startswith("127."))
+    return next(others, found)  # Debian's /etc/hosts calls the endpoint's own node 127.0.1.1
 
 
-def check_address(report, mine, interfaces):
+def check_address(report, mine, interfaces, alone=False):
     """Gloo announces the address of GLOO_SOCKET_IFNAME, or else what the host name resolves to."""
-    name, way = report.name, next((one for one, has in interfaces.items() if has == mine), "")
+    name = os.environ.get("PET_LOCAL_ADDR") or socket.getfqdn() if alone else report.name
+    way = next((one for one, has in interfaces.items() if has == mine), "")
+    fix = f"have /etc/hosts say '{mine} {name}'" + f", or export PET_LOCAL_ADDR={mine}" * alone
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         asked = os.environ.get(variable, "")  # names; for NCCL also prefixes, or =NAME
         fits = any(way.startswith(one) for one in asked.removeprefix("=").split(","))
-        if way and not fits and "^" not in asked:
-            there = ", ".join(interfaces)
-            text = f"{variable} is {asked}, but of {there} only {way} leads to the others"
+        if way and not fits and "^" not in asked and not alone:
+            text = f"{variable} is {asked}, but of {', '.join(interfaces)} only {way} leads there"
             report.bad(text, f"export {variable}={way}")
-    try:
-        named = socket.gethostbyname(name)
-    except OSError:
-        text = f"the host name {name} does not resolve on {name} itself: gloo would stop at once"
-        report.bad(text, f"add a line '{mine} {name}' to /etc/hosts")
-        return None
+    if not (named := resolve(name)):
+        return report.bad(f"{name}, its own name, does not resolve here: torchrun would hang", fix)
     told = interfaces.get(os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0], named)
-    report.say(f"gloo will give the others the address {told}; the way to them is {mine} ({way})")
-    if told.startswith("127.") or not is_here(told):
+    if not alone:
+        report.say(f"gloo will give the others the address {told}; the way is {mine} ({way})")
+    if (told.startswith("127.") and not alone) or not is_here(told):
         text = f"{name} resolves to {told} here, and the others cannot reach that address"
-        fix = f"export GLOO_SOCKET_IFNAME={way}, or have /etc/hosts say '{mine} {name}'"
-        report.bad(text, fix)
-    elif told != mine:
+        report.bad(text, fix if alone else f"export GLOO_SOCKET_IFNAME={way}, or {fix}")
+    elif told != mine and not alone:
         report.say(f"better, since that may be another network: GLOO_SOCKET_IFNAME={way}")
     return named
 
@@ -212,14 +216,14 @@ def why(options, error):
     host, port = options.endpoint
     if isinstance(error, socket.gaierror):
         text = f"the name {host} does not resolve here ({error.strerror})"
-        return text, f"add a line 'ADDRESS {host}' to /etc/hosts, or name the node's address"
+        return text, f"have /etc/hosts say 'ADDRESS {host}', for localhost '127.0.0.1 localhost'"
     if "in use" in str(error):
         text = f"port {port} is taken on this node, perhaps by an earlier job"
         return text, f"end what `ss -ltnp 'sport = :{port}'` shows, or choose another port"
     if isinstance(error, ConnectionRefusedError):
-        text = f"{host} is there, but nothing listens on port {port} after {options.timeout:.0f} s"
+        text = f"{host} is there, but nothing listens on port {port} after {options.timeout} s"
         return text, f"start this check on {host} too, and give all nodes the same --endpoint"
-    fix = f"see whether {host} is up and whether a firewall lets port {port} through"
+    fix = f"see whether {host} is up (localhost: ip link set lo up) and port {port} not closed"
     return f"no connection to {host}, port {port} ({error})", fix
 
 
@@ -237,7 +241,7 @@ def differences(facts, everyone):
     for name in sorted({name for one in everyone for name in one["same"]} - facts["same"].keys()):
         text = f"{name} is on another node and not in this folder"
         found.append((text, f"copy {name} to this node, or name the files to compare"))
-    if abs(facts.get("skew", 0)) > SKEW:
+    if abs(facts.get("skew", 0)) > 2:  # torchrun gives up a node that is 4 s behind
         text = f"the clock is {facts['skew']:+.0f} s from that of {first['name']}"
         found.append((text, "set the clock (timedatectl set-ntp true)"))
     return found
@@ -251,7 +255,7 @@ def compare(report, facts, everyone, options):
     nnodes = everyone[0]["same"]["--nnodes"]
     if len(everyone) < nnodes:
         came = ", ".join(sorted(one["name"] for one in everyone))
-        text = f"{len(everyone)} of {nnodes} nodes came in {options.timeout:.0f} s: {came}"
+        text = f"{len(everyone)} of {nnodes} nodes came in {options.timeout} s: {came}"
         report.bad(text, "start this check on the nodes that are missing")
     at_fault = [one["name"] for one in everyone if one["bad"] or differences(one, everyone)]
     if at_fault and not report.fixes:
@@ -263,13 +267,9 @@ def look_up(report, everyone, facts):
     """Look up the others' full names, because torchrun announces rank 0's, and any may host it."""
     for one in everyone:
         name, known = one["full_name"], one["addresses"]
-        if one["address"] == facts["address"]:
-            continue
-        try:
-            found = socket.gethostbyname(name)
-        except OSError:
-            found = "unknown"
-        if found.startswith("127.") or found not in known:
+        found = resolve(name) or "unknown"
+        wrong = found.startswith("127.") or found not in known
+        if wrong and one["address"] != facts["address"]:
             text = f"{name} is {found} here, but that node has {', '.join(filter(None, known))}"
             report.bad(text, f"have /etc/hosts say '{one['address']} {name}'")
 

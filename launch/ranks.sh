@@ -16,6 +16,7 @@
 # It keeps variables that are set already. There are no restarts: submit a failed job again.
 # Ask for GPUs by --gpus-per-node, because a script takes number LOCAL_RANK of those it sees.
 set -eu
+: "${1:?what to run}"
 export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
 export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-}}}"
@@ -29,6 +30,10 @@ fi
 export MASTER_ADDR="${MASTER_ADDR:?the first of the nodes, as mpirun -x MASTER_ADDR=node1}"
 export MASTER_PORT="${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:-9500} % 10000))}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+[ "$MASTER_PORT" -gt 0 ] 2>/dev/null && [ "$MASTER_PORT" -le 65535 ] || {
+    echo "ranks.sh: MASTER_PORT is '$MASTER_PORT', but must be a number from 1 to 65535" >&2
+    exit 2
+}
 case ${CUDA_VISIBLE_DEVICES-} in
 *,*) ;;
 [0-9]* | GPU-* | MIG-*) if [ "$LOCAL_WORLD_SIZE" -gt 1 ]; then

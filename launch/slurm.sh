@@ -15,6 +15,12 @@
 # of three minutes that would be at once, each time.)
 #SBATCH --signal=B:USR1@120
 set -u
+: "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
+case ${NPROC:-1} in 0* | *[!0-9]*)
+    echo "slurm.sh: NPROC is '$NPROC', but must be a number from 1" >&2
+    exit 2
+    ;;
+esac
 export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had --export=NONE
 export NPROC="${NPROC:-${SLURM_GPUS_ON_NODE:-1}}" NNODES="$SLURM_JOB_NUM_NODES"
 export ENDPOINT="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):$((20000 + SLURM_JOB_ID % 10000))"

@@ -9,6 +9,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=2
 set -eu
+: "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
 export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had --export=NONE
 # Computed here, once: the second file would compute it on every node.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

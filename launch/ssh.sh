@@ -9,8 +9,8 @@
 # a program to use instead of ssh. It waits for all hosts, and exits with the status of the
 # first in HOSTS that failed. If a signal ends it, it ends them all.
 set -eu
-: "${HOSTS:?which hosts, as HOSTS='node1 node2'}"
-first=$(set -- $HOSTS; echo "$1") # split at spaces and newlines
+: "${HOSTS:?which hosts, as HOSTS='node1 node2'}" "${1:?what to run}"
+first=$(set -- $HOSTS; echo "${1:?no host in HOSTS}") # split at spaces and newlines
 quote() { printf "'%s' " "$(printf %s "$1" | sed "s/'/'\\\\''/g")"; }
 quoted=$(for word in "$@"; do quote "$word"; done)
 passed=$(env | sed -En "/^(GLOO|NCCL|TORCH)_[A-Z0-9_]*=/{s/'/'\\\\''/g; s/=(.*)/='\1'/p;}" |
@@ -25,7 +25,8 @@ for host in $HOSTS; do
     # would run on.
     ${RSH:-ssh -tt} "$host" "cd $(quote "$PWD")&& PATH=$(quote "$PATH")$passed \
         NNODES=$(set -- $HOSTS; echo $#) NODE_RANK=$number \
-        ENDPOINT=$first:${MASTER_PORT:-29500} MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} \
+        ENDPOINT=$(quote "$first:${MASTER_PORT:-29500}")MASTER_ADDR=$(quote "$first") \
+        MASTER_PORT=$(quote "${MASTER_PORT:-29500}") \
         NPROC=$(quote "${NPROC:-1}")JOB=$(quote "${JOB:-job}") \
         MAX_RESTARTS=$(quote "${MAX_RESTARTS:-3}")JOIN_TIMEOUT=$(quote "${JOIN_TIMEOUT:-600}") \
         exec $quoted" </dev/null &

@@ -9,6 +9,10 @@
 #
 : "${ENDPOINT:?where the nodes meet, as ENDPOINT=node1:29500}"
 export PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT="$ENDPOINT" PET_RDZV_ID="${JOB:-job}"
+# With is_host, torchrun on the endpoint's node fails if the port is taken. Otherwise all nodes
+# would connect to whatever program has that port, and hang.
+is_host=$(export NPROC JOB MAX_RESTARTS JOIN_TIMEOUT
+    python3 "${LAUNCH:-launch}/before.py" "$ENDPOINT") || return
 export PET_NPROC_PER_NODE="${NPROC:-1}" PET_MAX_RESTARTS="${MAX_RESTARTS:-3}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # restarted gloo workers need their own store
@@ -20,8 +24,5 @@ PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=4
 PET_RDZV_CONF="$PET_RDZV_CONF,join_timeout=${JOIN_TIMEOUT:-600}"
 [ "${JOIN_TIMEOUT:-600}" -ge 120 ] ||
     PET_RDZV_CONF="$PET_RDZV_CONF,read_timeout=$(((JOIN_TIMEOUT + 1) / 2))"
-# With is_host, torchrun on the endpoint's node fails if the port is taken. Otherwise all nodes
-# would connect to whatever program has that port, and hang.
-is_host=$(python3 "${LAUNCH:-launch}/before.py" "$ENDPOINT") || return
 export PET_RDZV_CONF="$PET_RDZV_CONF${is_host:+,$is_host}"
 unset is_host

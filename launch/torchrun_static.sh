@@ -8,7 +8,7 @@ set -eu
 : "${NNODES:?how many nodes, as NNODES=2}" "${NODE_RANK:?the number of this node, from 0}"
 : "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-python3 "$(dirname "$0")/before.py" "$MASTER_ADDR:${MASTER_PORT:-29500}" >/dev/null
+python3 "$(dirname "$0")/before.py" "$MASTER_ADDR:${MASTER_PORT:-29500}" "$NODE_RANK" >/dev/null
 exec torchrun --nnodes="$NNODES" --node-rank="$NODE_RANK" --nproc_per_node="${NPROC:-1}" \
     --master-addr="$MASTER_ADDR" --master-port="${MASTER_PORT:-29500}" \
     --rdzv-backend=static --max-restarts=0 --rdzv-conf="timeout=${JOIN_TIMEOUT:-600}" "$@"

@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from tests import processes
@@ -18,6 +20,15 @@ from tools.processes import environment, run
 
 def to_all(process, number):
     os.killpg(process.process.pid, number)  # as a terminal does at Ctrl-C
+
+
+def to_all_one_stopped(process, number):
+    """SIGTERM does not end a stopped rank, and the resource tracker waits for it."""
+    rank = psutil.Process(process.workers()[-1])
+    rank.suspend()
+    while rank.status() != psutil.STATUS_STOPPED:  # a SIGINT before that would end it
+        time.sleep(0.01)
+    to_all(process, number)
 
 
 def to_parent(process, number):
@@ -34,11 +45,13 @@ def ignore_sigint():
 
 
 INTERRUPTED = "multigpu.py: interrupted"
+TRACE = "Traceback (most recent call last):"
 
 
 # Receiver, signal, exit status, and the only line on stderr except torch's warnings.
 SIGNALS = {
     "Ctrl-C": (to_all, signal.SIGINT, 130, INTERRUPTED),
+    "Ctrl-C, a rank stopped": (to_all_one_stopped, signal.SIGINT, 130, INTERRUPTED),
     "SIGINT": (to_parent, signal.SIGINT, 130, INTERRUPTED),
     "SIGTERM": (to_parent, signal.SIGTERM, -signal.SIGTERM, None),
     "SIGKILL": (to_parent, signal.SIGKILL, -signal.SIGKILL, None),
@@ -59,6 +72,17 @@ def test_a_signal_ends_every_process(name, tmp_path):
     if says is not None:
         lines = [line for line in process.err.splitlines() if not line.startswith("W")]
         assert len(lines) == 1 and re.fullmatch(says, lines[0]), process.err
+
+
+def test_what_the_script_says_comes_before_the_traceback_of_torchrun(tmp_path):
+    with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path) as process:
+        process.wait_for(r"Epoch +3 \|")
+        to_parent(process, signal.SIGINT)
+        assert process.wait() == 1
+        check_gone(process)
+    lines = process.err.splitlines()
+    ours, trace = (lines.index(line) for line in ("multigpu_torchrun.py: interrupted", TRACE))
+    assert ours < trace and lines.count(TRACE) == 1 and lines[-1].endswith("got signal: 2")
 
 
 # A rank that closes its connections long before it ends, so that the other fails meanwhile.

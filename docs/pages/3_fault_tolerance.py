@@ -294,6 +294,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # so.
 # :doc:`symptoms` shows what it prints then, under *Signal 9*.
 #
+# **It prints that IPv6 addresses cannot be retrieved, and hangs.** Your machine's own name has no
+# address, as on some laptops with a VPN. ``export PET_LOCAL_ADDR=127.0.0.1`` lets the workers meet
+# without it: see :doc:`symptoms`.
+#
 # **It is started without torchrun.** Then no variable is set, and the script prints how to start
 # it:
 #

@@ -226,6 +226,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # port, or the node of the endpoint was not started. It waits for ten minutes if another node is
 # missing. Start the preflight of :doc:`launchers` on every node, and it says which it is. On every
 # node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
+# Each node must also know its own name: ``getent hosts $(hostname)`` must print its address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. If you start it on each of
 # two nodes, you get two trainings without an error. Each prints its own losses, over all 2,048
