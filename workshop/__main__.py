@@ -172,12 +172,11 @@ def _hint(folder, options):
     failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
     name = (failed or [exercise.check])[-1]  # what the last check found
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
-    ours = [one for one in exercises().values() if one.lesson is exercise.lesson]
-    about = next((one for one in (exercise, *ours) if one.check == check.name), exercise)
+    about = exercise.fitting(check)
     hints = [f"{check.sentence} {check.hint}", about.second_hint, about.third_hint]
-    said = bool(failed)  # the check has printed the first hint
-    asked = [e for e in folder.of(exercise, "hint") if e.get("of") in (None, about.name)]
-    level = min(len(asked) + 1 + said, len(hints))
+    asked = [e.get("level", 1) for e in folder.of(exercise, "hint") if e.get("of") == about.name]
+    said = [1] * bool(failed)  # the check has printed the first hint
+    level = min(max(asked + said, default=0) + 1, len(hints))
     folder.log(exercise, "hint", level=level, of=about.name)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
     say(wrapped(hints[level - 1].strip()))

@@ -68,6 +68,16 @@ class Exercise:
         asked = [f for f in false if f.check.name in following]
         return next(iter(broken + asked), first_failure(findings))
 
+    def fitting(self, check: Check) -> "Exercise":
+        """The exercise whose hints fit a check that fails here; for a bug hunt, this one."""
+        edits = [edit.name for edit in self.lesson.edits]
+        ours = [one for one in exercises().values() if one.lesson is self.lesson]
+        steps = [one for one in ours if one.name.partition("/")[2] in edits]
+        fits = [
+            one for one in steps if check.name == one.check or one.name.endswith(f"/{check.edit}")
+        ]
+        return next(iter(fits), self) if self in steps or self.steps else self
+
     def stage(self, number: int) -> stages.Stage:
         """The stage that a path has reached after `number` steps."""
         return stages.Stage(self.lesson, number)

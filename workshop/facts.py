@@ -11,12 +11,13 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     batch       a model's input: samples (indices; -1 for a sample that is not in the dataset),
                 through (the class called), grad, loss (the mean that the lessons would compute)
     backward    a backward pass began
-    first, step       fingerprints of parameters and optimizer state, before the first step and
-                after each step
-    gradient    in the first few steps, all numbers: expected (of this rank's samples, computed by
+    first, step       fingerprints of each parameter and tensor of the optimizer's state, before the
+                first step and after each step
+    gradient    of a step, all numbers: expected (of this rank's samples, computed by
                 the probe; None for another model's), used (by the optimizer)
     said        a line on stdout
-    saved       path (None: to memory) and outline of a checkpoint, together (by all ranks)
+    saved       path (None: to memory) and outline of a checkpoint; together: by all ranks; thread:
+                not the main one wrote
     opened, removed   a file to write to: path
     renamed     source, path, synced (fsync came before)
     raised      an exception that ended a process: type, message, where
@@ -32,6 +33,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 
+ENDS = ("done", "first", "gradient", "step", "joined", "fault", "exit", "raised", "left", "batch")
 SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
 
 
@@ -74,8 +76,8 @@ class Worker:
 
     @property
     def begin(self) -> dict:
-        """The fingerprints before its first step: `parameters` and `state`; None if unknown."""
-        return self.first("first") or {"parameters": None, "state": None}
+        """The fingerprints before its first step, a list each: `parameters` and `state`."""
+        return (self.all("first") or [{"parameters": [], "state": []}])[-1]
 
     @cached_property
     def epochs(self) -> list[list[Step]]:
@@ -119,6 +121,18 @@ class Worker:
             epochs = [stream[end - self.share : end] for end in ends]
         return epochs
 
+    def epoch(self, t: float) -> int:
+        """The number of the epoch that it was in at this time, from 1; 0 before its first."""
+        begins, loading = [], False
+        for fact in self.all("loader", "batch"):
+            if fact["kind"] == "batch" and fact["grad"] and loading:
+                begins.append(fact["t"])
+            loading = fact["kind"] == "loader"
+        if len(begins) < 2:
+            begins = [steps[0].fact["t"] for steps in self.epochs]
+        number = sum(begin <= t for begin in begins)
+        return number and self.started_after + number
+
     @cached_property
     def steps(self) -> list[Step]:
         return [step for epoch in self.epochs for step in epoch]
@@ -143,7 +157,7 @@ class Worker:
                 return fact
             if lonely and fact["kind"] in ("raised", "exit"):
                 continue
-            if fact["kind"] in ("done", "step", "joined", "exit", "raised", "left", "batch"):
+            if fact["kind"] in ENDS:
                 return None
         return None
 
@@ -196,13 +210,27 @@ class Save:
 
     @property
     def epochs(self) -> int:
-        """How many epochs its worker had begun."""
+        """How many epochs its worker had begun or, in a thread, how many its weights have seen."""
         begun = [steps for steps in self.worker.epochs if steps[0].fact["t"] < self.fact["t"]]
+        if self.fact["thread"]:
+            found = prints(self.content)
+            while begun and not found.issuperset(begun[-1][-1].fact["parameters"]):
+                begun.pop()
         return self.worker.started_after + len(begun)
 
     @property
+    def step(self) -> dict | None:
+        """The step whose weights it should have."""
+        if self.fact["thread"]:
+            epoch = self.epochs - self.worker.started_after
+            return self.worker.epochs[epoch - 1][-1].fact if epoch else self.worker.first("step")
+        steps = [step.fact for step in self.worker.steps if step.fact["t"] < self.fact["t"]]
+        return steps[-1] if steps else None
+
+    @property
     def numbers(self) -> dict[str, int]:
-        return {key: value for key, value in keys(self.content).items() if type(value) is int}
+        found = {key: _number(value) for key, value in keys(self.content).items()}
+        return {key: number for key, number in found.items() if type(number) is int}
 
 
 class Run:
@@ -242,10 +270,10 @@ class Run:
         known = {}  # after how many epochs a rank had these weights
         for attempt in attempts:
             for worker in attempt.workers:
-                worker.started_after = known.get(worker.begin["parameters"], 0)
+                worker.started_after = known.get(str(worker.begin["parameters"]), 0)
             for worker in attempt.workers:
                 for epoch, steps in enumerate(worker.epochs, worker.started_after + 1):
-                    known[steps[-1].fact["parameters"]] = epoch
+                    known[str(steps[-1].fact["parameters"])] = epoch
         return attempts
 
     def _workers(self, number):
@@ -313,6 +341,10 @@ def prints(content) -> set[str]:
         return set()
     inner = content.get("keys", {}).values()
     return ({content.get("print")} | {one for value in inner for one in prints(value)}) - {None}
+
+
+def _number(value):
+    return value.get("number") if isinstance(value, dict) else value
 
 
 def first_difference(one: list, other: list) -> int | None:

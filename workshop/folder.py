@@ -108,7 +108,7 @@ class Folder:
 
 KINDS = {
     "exercise": str, "event": str, "t": int | float, "failed": str | None, "of": str | None,
-    "reached": int, "wrong": list,
+    "reached": int, "level": int, "wrong": list,
 }  # fmt: skip
 
 

@@ -48,9 +48,10 @@ def _multinode(file):
     Each process gets its ranks in the environment, as from a scheduler.
     """
 
-    def start(total, node, rank, local):
+    def start(total, node, rank, local, of):
         env = {
             "RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": str(of), "GROUP_RANK": str(rank - local),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}",
         }  # fmt: skip
         return Start([sys.executable, file, str(total), "2", RAGGED], env, node)
@@ -58,8 +59,8 @@ def _multinode(file):
     asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node2"]}
     again = asked | {"total_epochs": 5, "nodes": ["node1", "node2"]}
     return [
-        Act([start(3, "node2", rank, rank) for rank in range(2)], asked),
-        Act([start(5, node, rank, 0) for rank, node in enumerate(again["nodes"])], again),
+        Act([start(3, "node2", rank, rank, 2) for rank in range(2)], asked),
+        Act([start(5, node, rank, 0, 1) for rank, node in enumerate(again["nodes"])], again),
     ]
 
 

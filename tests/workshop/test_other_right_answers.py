@@ -155,6 +155,85 @@ RIGHT = {
          "                for source, targets in DataLoader(self.train_data.dataset, 512):\n"
          "                    F.mse_loss(self.model.module(source), targets)\n"),
     ]),
+    "a group per kind of parameter": ("multigpu_torchrun", [
+        ("SGD(model.parameters(), lr",
+         "SGD([\n"
+         '        {"params": [model.bias], "weight_decay": 0.0},\n'
+         '        {"params": [model.weight], "weight_decay": 1e-4}], lr'),
+    ]),
+    "a larger model with buffers and dropout": ("multigpu", [
+        ("model = torch.nn.Linear(20, 1)",
+         "model = torch.nn.Sequential(\n"
+         "        torch.nn.BatchNorm1d(20), torch.nn.Dropout(0.1), torch.nn.Linear(20, 64),\n"
+         "        torch.nn.ReLU(), torch.nn.Linear(64, 1))"),
+    ]),
+    "a frozen parameter": ("multigpu", [
+        ("model = torch.nn.Linear(20, 1)",
+         "model = torch.nn.Linear(20, 1)\n    model.bias.requires_grad_(False)"),
+    ]),
+    "each number of the gradient clipped": ("multigpu", [
+        (BACKWARD,
+         BACKWARD + "        torch.nn.utils.clip_grad_value_(self.model.parameters(), 0.2)\n"),
+    ]),
+    "weights in a list": ("multigpu_torchrun", [
+        ("self.model.module.state_dict()",
+         "[weight.detach() for weight in self.model.module.parameters()]"),
+        (SAVE, RENAMED),
+        ("utils.read_checkpoint(self.path)",
+         'torch.load(self.path) if os.path.exists(self.path) else {"epochs_run": 0}'),
+        ('            self.model.module.load_state_dict(checkpoint["model"])\n',
+         "            with torch.no_grad():\n"
+         '                for weight, saved in zip(self.model.parameters(), checkpoint["model"]):\n'
+         "                    weight.copy_(saved)\n"),
+    ]),
+    "torch's own functions for state": ("multigpu_torchrun", [
+        ("import utils\n",
+         "from torch.distributed.checkpoint import state_dict as states\n\nimport utils\n"),
+        ("self.model.module.state_dict()", "states.get_model_state_dict(self.model)"),
+        ("self.optimizer.state_dict()",
+         "states.get_optimizer_state_dict(self.model, self.optimizer)"),
+        ('self.model.module.load_state_dict(checkpoint["model"])',
+         'states.set_model_state_dict(self.model, checkpoint["model"])'),
+        ('self.optimizer.load_state_dict(checkpoint["optimizer"])',
+         "states.set_optimizer_state_dict(\n"
+         '                self.model, self.optimizer, checkpoint["optimizer"])'),
+    ]),
+    "a thread that writes while training continues": ("multigpu", [
+        (SAVE,
+         "        import copy, threading\n"
+         "        self.wait()\n"
+         "        self.writer = threading.Thread(\n"
+         "            target=self.write, args=(copy.deepcopy(checkpoint),))\n"
+         "        self.writer.start()\n\n"
+         "    def write(self, checkpoint):\n"
+         "        time.sleep(0.2)  # a slow disk\n"
+         "        utils.save_checkpoint(checkpoint, self.path)\n\n"
+         "    def wait(self):\n"
+         "        if hasattr(self, 'writer'):\n"
+         "            self.writer.join()\n"),
+        ("    trainer.train(args.total_epochs)\n",
+         "    trainer.train(args.total_epochs)\n    trainer.wait()\n"),
+    ]),
+    "a device mesh": ("multigpu", [
+        ("dist." + GROUP,
+         'dist.init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))'),
+    ]),
+    "a number in a tensor": ("multigpu_torchrun", counted(
+        '"epochs_run": torch.tensor(epoch + 1)', '{"epochs_run": 0}',
+        'int(checkpoint["epochs_run"])',
+    )),
+    "written elsewhere and copied beside the checkpoint": ("multigpu", [
+        (SAVE,
+         "        import shutil, tempfile\n"
+         "        with tempfile.TemporaryDirectory() as place:\n"
+         "            torch.save(checkpoint, place + '/new')\n"
+         "            shutil.copyfile(place + '/new', self.path + '.part')\n"
+         "        os.replace(self.path + '.part', self.path)\n"),
+    ]),
+    "the number of a node's processes": ("multinode", [
+        ("dist.get_node_local_rank() != 0",
+         'dist.get_rank() % int(os.environ["LOCAL_WORLD_SIZE"]) != 0'),
+    ]),
 }  # fmt: skip
 
 

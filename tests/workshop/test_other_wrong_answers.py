@@ -162,6 +162,49 @@ WRONG = {
         counted('"epoch": epoch', '{"epoch": 0}', 'checkpoint["epoch"]'),
         "where-saved", r"after the restart rank 0 ran 4 epochs, not 3",
     ),
+    "a count that is wrong in the last checkpoint": (
+        "multigpu",
+        [(" or epoch + 1 == total_epochs", ""),
+         ("    trainer.train(args.total_epochs)\n",
+          "    trainer.train(args.total_epochs)\n"
+          "    trainer._save_checkpoint(args.total_epochs)\n")],
+        "saved-complete", "no number in the checkpoints",
+    ),
+    "only the last epoch is saved": (
+        "multigpu_torchrun", [("(epoch + 1) % self.save_every == 0 or ", "")],
+        "last-epoch-saved", "nothing was saved after epoch 2",
+    ),
+    "fsync before the data is written": (
+        "multigpu",
+        [(SAVE, "        import io\n"
+                "        buffer = io.BytesIO()\n"
+                "        torch.save(checkpoint, buffer)\n"
+                "        with open(self.path + '.part', 'wb') as file:\n"
+                "            file.write(buffer.getvalue())\n"
+                "            os.fsync(file.fileno())\n"
+                "        os.replace(self.path + '.part', self.path)\n")],
+        "survives-a-power-cut", "its data could still be in memory",
+    ),
+    "the old checkpoint renamed before the new one is there": (
+        "multigpu",
+        [(SAVE, RENAMED.replace("        os.replace", (
+            "        if os.path.exists(self.path):\n"
+            "            os.rename(self.path, 'old')\n"
+            "        os.rename")))],
+        "saved-atomically", "rank 0 removed multigpu.pt before the next one was there",
+    ),
+    "moved from what may be another disk": (
+        "multigpu",
+        [(SAVE, "        import shutil, tempfile\n"
+                "        with tempfile.NamedTemporaryFile(delete=False) as file:\n"
+                "            torch.save(checkpoint, file)\n"
+                "        shutil.move(file.name, self.path)\n")],
+        "saved-atomically", "from what may be another disk",
+    ),
+    "a barrier for one rank": (
+        "multigpu", [(BARRIER, "    if rank == 0:\n        dist.barrier()\n")],
+        "all-take-part", "rank 0 calls barrier .*, rank 1 does not",
+    ),
     "a breakpoint": (
         "multigpu", [(EPOCH, EPOCH + "            breakpoint()\n")],
         "ends-well", r"breakpoint\(\) needs a terminal",

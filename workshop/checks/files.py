@@ -1,8 +1,7 @@
 """Checkpoints: which rank writes them, how, and what they contain."""
 
-import math
+import os
 from collections import defaultdict
-from itertools import pairwise
 
 from ..facts import keys, prints
 from ..judge import check
@@ -59,17 +58,24 @@ def saved_atomically(run):
     """
     renames = run.all("renamed")
     for save in run.saves:
-        if not save.fact["together"] and save.path not in {fact["source"] for fact in renames}:
+        renamed = save.fact["together"] or save.path in {fact["source"] for fact in renames}
+        if not renamed and not os.path.isabs(save.path):  # else in another folder, to be copied
             return False, f"{save.worker.name} wrote straight to {save.path}"
     parts = tuple(f"{save.path}/" for save in run.saves if save.fact["together"])
     final = {fact["path"] for fact in renames if not fact["path"].startswith(parts)}
-    for fact in run.all("opened", "removed"):
-        if fact["path"] in final:
-            who, path = run.who(fact), fact["path"]
-            if fact["kind"] == "opened":
-                return False, f"{who} wrote to {path} itself"
-            if any(one["path"] == path and one["t"] > fact["t"] for one in renames):
-                return False, f"{who} removed {path} before the next one was there"
+    for fact in run.all("opened", "removed", "renamed"):
+        who, path = run.who(fact), fact["path"]
+        if fact["kind"] == "renamed":
+            path = fact["source"]
+            if os.path.isabs(path) and fact["path"] in final:
+                return (
+                    False,
+                    f"{who} moved {path} here, from what may be another disk: then it copies",
+                )
+        if fact["kind"] == "opened" and path in final:
+            return False, f"{who} wrote to {path} itself"
+        if any(one["path"] == path and one["t"] > fact["t"] for one in renames if path in final):
+            return False, f"{who} removed {path} before the next one was there"
     number = len(run.saves)
     return (True, f"{number} saves, each renamed when whole") if number else _no_saves(run)
 
@@ -115,41 +121,43 @@ def saved_complete(run):
     if not run.saves:
         return _no_saves(run)
     for save in run.saves:
-        steps = [step.fact for step in save.worker.steps if step.fact["t"] < save.fact["t"]]
         after, found = f"after epoch {save.epochs}, {save.worker.name}", prints(save.content)
-        if steps and steps[-1]["parameters"] not in found:
+        if save.step and not found.issuperset(save.step["parameters"]):
             return False, f"{after} did not save its newest weights"
-        if steps and steps[-1]["state"] and steps[-1]["state"] not in found:
+        if save.step and not found.issuperset(save.step["state"]):
             return False, f"{after} did not save the optimizer's state"
-    saves = sorted(run.saves, key=lambda save: save.epochs)
-    pairs = [(a, b) for a, b in pairwise(saves) if a.epochs < b.epochs]
-    counts = [name for name in saves[-1].numbers if all(_grows(name, *pair) for pair in pairs)]
-    if not counts:
-        return False, "no number in the checkpoints tells how many epochs have run"
-    return True, f"{len(saves)} checkpoints, counted by {counts[0]}"
+    for name in run.saves[-1].numbers:
+        if _counts(name, run.saves):
+            return True, f"{len(run.saves)} checkpoints, counted by {name}"
+    return False, "no number in the checkpoints tells how many epochs have run"
 
 
-def _grows(name, one, other):
-    return one.numbers.get(name, math.inf) < other.numbers.get(name, -math.inf)
+def _counts(name, saves):
+    """Whether it is the number of epochs or of steps that have run, or that of the last one."""
+    counts = [(save.numbers.get(name, 0), save.epochs) for save in saves if save.epochs]
+    return any(
+        len({(number + first) / epochs for number, epochs in counts}) == 1
+        and counts[0][0] + first > 0
+        for first in (0, 1)
+    )
 
 
 @check("2_multigpu", "save-once")
 def last_epoch_saved(run):
-    """The script saves after the last epoch.
+    """The script saves every `save_every` epochs, and after the last epoch.
 
     The number of epochs may be no multiple of save_every. The last epoch's weights must be saved
     all the same.
     """
-    total = run.all("act")[-1]["asked"]["total_epochs"]
+    asked = run.all("act")[-1]["asked"]
+    total, every = asked["total_epochs"], asked["save_every"]
     trained = [worker for attempt in run.attempts for worker in attempt.trained]
     ran = max((worker.started_after + len(worker.epochs) for worker in trained), default=0)
     if not run.saves or run.crash or run.first("hung", "late"):
         return None if run.saves else _no_saves(run)
     if ran != total:
         return False, f"{total} epochs were asked for, but {ran} ran"
-    newest = run.saves[-1]
-    steps = newest.worker.steps
-    last = steps[-1].fact if steps else newest.worker.begin
-    if last["parameters"] not in prints(newest.content):
-        return False, f"{total} epochs ran, but the last checkpoint is of epoch {newest.epochs}"
-    return True, f"saved after epoch {total}"
+    saved = {save.epochs for save in run.saves}
+    if missing := {*range(every, total, every), total} - saved:
+        return False, f"{total} epochs ran, but nothing was saved after epoch {min(missing)}"
+    return True, f"saved after epochs {', '.join(map(str, sorted(saved)))}"

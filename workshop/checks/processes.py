@@ -2,6 +2,7 @@
 
 from itertools import zip_longest
 
+from ..facts import lost
 from ..judge import check
 from .words import ending, ranks, wait, waiting
 
@@ -139,14 +140,15 @@ def all_take_part(run):
 
 def _failed(attempt):
     """Whether one of its processes failed: then the others may have made fewer calls."""
-    return any(worker.first("raised", "fault") for worker in attempt.workers)
+    raised = [fact for worker in attempt.workers for fact in worker.all("raised", "fault")]
+    return any(fact["kind"] == "fault" or not lost(fact) for fact in raised)
 
 
 def _calls(worker):
     """What, bytes, where and in which epoch; the backward pass of DDP is a collective too."""
-    calls, epoch, ddp = [], worker.started_after, False
-    for fact in worker.facts:
-        epoch += fact["kind"] == "loader"
+    calls, ddp = [], False
+    for fact in worker.all("collective", "backward"):
+        epoch = worker.epoch(fact["t"])
         ddp |= fact["kind"] == "collective" and fact["what"] == "DDP"
         if fact["kind"] == "collective" and not fact["part"]:  # all ranks of the world
             calls.append((fact["what"], fact["bytes"], fact["where"], epoch))
@@ -194,7 +196,7 @@ def left_the_group(run):
         after = worker.facts[worker.facts.index(last[0]) :] if last else []
         waits = any(fact["kind"] == "collective" for fact in after)
         if last and not waits and not last[0].get("together"):
-            return False, f"{worker.name} wrote the last file, and no other rank waited for that"
+            return False, f"{worker.name} wrote the last file, and called no collective after that"
     return True, f"all {len(workers)} ranks, after the last file"
 
 

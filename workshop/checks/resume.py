@@ -21,7 +21,7 @@ def _judge(run):
     again, newest = found
     done, total = newest.epochs, run.all("act")[-1]["asked"]["total_epochs"]
     for worker in again.trained:
-        if worker.begin["parameters"] not in prints(newest.content):
+        if not prints(newest.content).issuperset(worker.begin["parameters"]):
             which = worker.started_after
             began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
@@ -39,20 +39,17 @@ def _judge(run):
 
 
 def _other_order(run, worker, done):
-    """An epoch that runs again must have the same order as before."""
+    """An epoch that runs again must not have the order of another one."""
     before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
     alike = len(run.attempts[0].trained) == len(run.attempts[1].trained)
-    if alike and before and len(before.epochs) > done and worker.epochs:
-        old, new = (
-            [sample for step in steps for sample in step.samples]
-            for steps in (before.epochs[done], worker.epochs[0])
-        )
-        shorter = min(len(old), len(new))
-        if old[:shorter] != new[:shorter]:
-            return (
-                f"{worker.name} ran epoch {done + 1} again in another order than before: its "
-                "sampler got another epoch number"
-            )
+    if alike and before and worker.epochs:
+        new = worker.seen[0]
+        for epoch, old in enumerate(before.seen, before.started_after + 1):
+            if epoch != done + 1 and new == old:
+                return (
+                    f"{worker.name} ran epoch {done + 1} in the order of epoch {epoch}: its "
+                    "sampler got another epoch number"
+                )
     return None
 
 
@@ -99,10 +96,9 @@ def with_the_optimizer(run):
         return None
     again, newest = found
     for worker in again.trained:
-        first = worker.begin
-        found = prints(newest.content)
+        state, found = worker.begin["state"], prints(newest.content)
         stateless = all(not step.fact["state"] for step in worker.steps)
-        if first["parameters"] in found and first["state"] not in found and not stateless:
-            what = "an empty state" if first["state"] is None else "another state"
+        if not stateless and not (state and found.issuperset(state)):
+            what = "another state" if state else "an empty state"
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
     return True, f"with the saved state, on all {len(again.trained)} ranks"

@@ -65,13 +65,21 @@ def gradient_is_mean(run):
                 used, right = _length(fact["used"]), _length(mean)
                 limit = limit or (used if 0 < used < 0.999 * right else 0)
                 clipped = limit and abs(used - limit) <= 1e-4 * limit
-                if not _same(fact["used"], mean, used / right if clipped else 1):
+                most = max(map(abs, fact["used"]))
+                each = [min(most, max(-most, number)) for number in mean]  # clip_grad_value_
+                scale = used / right if clipped else 1
+                if not _same(fact["used"], mean, scale) and not (
+                    most and _same(fact["used"], each, 1)
+                ):
                     still = "" if used else ": the weights do not change"
+                    still = ", in another direction" if abs(used - right) < 1e-3 * right else still
                     return False, (
                         f"in {worker.place(number)}, {worker.name} used a gradient of length "
                         f"{used:.4g}; the mean of all ranks' has {right:.4g}{still}"
                     )
-    return (True, f"in the first {compared} steps, counting every rank's") if compared else None
+    if not compared and not any(attempt.trained for attempt in run.attempts):
+        return None
+    return True, f"compared in {compared} steps"
 
 
 def _same(one, other, scale):

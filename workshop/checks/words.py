@@ -1,5 +1,7 @@
 """Words for evidence: which rank, where, when."""
 
+import math
+
 from ..facts import Run, Worker
 
 
@@ -36,8 +38,8 @@ def waiting(run: Run) -> str:
 
 def wait(run: Run, worker: Worker) -> str:
     """`rank 1 waits in all_reduce (multigpu.py:55), in epoch 1`."""
-    epoch = worker.started_after + len(worker.epochs)
-    when = f", in epoch {epoch}" if worker.epochs else ""
+    epoch = worker.epoch(math.inf)
+    when = f", in epoch {epoch}" if epoch else ""
     ended = run.first("hung", "late")
     gone = ended is not None and worker.process["pid"] not in ended.get("alive", [])
     if gone or worker.first("exit", "raised"):

@@ -5,6 +5,7 @@ import functools
 import importlib
 import os
 import sys
+import threading
 from multiprocessing.process import BaseProcess
 from urllib.parse import urlsplit
 
@@ -40,8 +41,9 @@ def watch():
 def _replace(name, wrap):
     if hasattr(dist.distributed_c10d, name):
         wrapped = wrap(getattr(dist.distributed_c10d, name))
-        setattr(dist.distributed_c10d, name, wrapped)
-        setattr(dist, name, wrapped)
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
 
 
 def _collective(name, function):
@@ -117,7 +119,9 @@ def _note_parts(state_dict, *, checkpoint_id=None, **_):
 
 @recorder.guarded
 def _note_file(obj, f, *_, together=False, **__):
-    recorder.fact("saved", path=_file_name(f), content=_outline(obj), together=together)
+    thread = threading.current_thread() is not threading.main_thread()
+    path, content = _file_name(f), _outline(obj)
+    recorder.fact("saved", path=path, content=content, together=together, thread=thread)
 
 
 def _file_name(file):
@@ -128,7 +132,8 @@ def _file_name(file):
 def _outline(value):
     """What a checkpoint contains: numbers as they are, tensors as fingerprints."""
     if isinstance(value, torch.Tensor):
-        return {"tensor": list(value.shape), "print": fingerprint([value])}
+        number = int(value) if value.numel() == 1 and not value.is_floating_point() else None
+        return {"tensor": list(value.shape), "print": fingerprint([value]), "number": number}
     if isinstance(value, dict):
         keys = {str(key): _outline(one) for key, one in value.items()}
         return {"keys": keys, "print": fingerprint(tensors_in(value))}

@@ -28,7 +28,7 @@ _running = threading.local()  # its attribute `watched`: a call is, and calls in
 _facts = Path(os.environ["WORKSHOP_FACTS"])
 _theirs = os.path.realpath(os.environ.get("WORKSHOP_FOLDER", os.getcwd())) + os.sep
 _file = None
-_synced = set()  # inodes that os.fsync has sent to the disk
+_synced = {}  # by inode: the file's state when os.fsync sent it to the disk
 
 
 def start():
@@ -114,8 +114,9 @@ def around(function, before=None, after=None):
 
 
 def place(path):
-    """A path relative to the run's folder, as in the facts."""
-    return os.path.realpath(path).removeprefix(_theirs)
+    """A path relative to the run's folder, as in the facts. A link is a name, too."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name).removeprefix(_theirs)
 
 
 def where():
@@ -178,7 +179,8 @@ def _ended(status):
 
 @guarded
 def _note_sync(file):
-    _synced.add(os.fstat(file if isinstance(file, int) else file.fileno()).st_ino)
+    stat = os.fstat(file if isinstance(file, int) else file.fileno())
+    _synced[stat.st_ino] = stat.st_size, stat.st_mtime_ns
 
 
 def _audit(event, args):
@@ -186,7 +188,8 @@ def _audit(event, args):
         return
     if event == "os.rename" and isinstance(args[0], str | os.PathLike):
         with contextlib.suppress(OSError):
-            synced = os.stat(args[0]).st_ino in _synced
+            stat = os.stat(args[0])
+            synced = _synced.get(stat.st_ino) == (stat.st_size, stat.st_mtime_ns)
             fact("renamed", source=place(args[0]), path=place(args[1]), synced=synced)
     elif event == "os.remove" and isinstance(args[0], str | os.PathLike):
         fact("removed", path=place(args[0]))

@@ -16,12 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader
 
-FEW_STEPS, FEW_NUMBERS = 3, 512  # up to these, gradients are recorded in full
+FEW = 5000  # parameters; the gradients of a larger model are not recorded
 
 _fault = json.loads(os.environ.get("WORKSHOP_FAULT", "{}"))
 _depth = 0  # of nested module calls
-_trained = 0  # samples
+_trained = _used = 0  # samples: that a model saw, and that a step used
 _steps = 0
+_random = None  # the state of torch's generator before the running forward pass
 _expected, _count = {}, 0  # by parameter: the summed gradient of this step's samples, and how many
 
 
@@ -56,8 +57,10 @@ def tensors_in(value):
 
 
 def _begin_forward(module, args):
-    global _depth
+    global _depth, _random
     _depth += 1
+    if _depth == 1:
+        _random = torch.get_rng_state()
 
 
 def _end_forward(module, args, kwargs, output):
@@ -94,18 +97,20 @@ def _expect(module, args, kwargs, targets):
     """Add up the gradients of the mean squared error, computed apart from the script's graph."""
     global _count, _depth
     bare = module.module if isinstance(module, DistributedDataParallel) else module
-    if _steps >= FEW_STEPS or sum(p.numel() for p in bare.parameters()) > FEW_NUMBERS:
+    if sum(p.numel() for p in bare.parameters()) > FEW:
         return
-    copies = {name: p.detach().requires_grad_() for name, p in bare.named_parameters()}
+    learned = {name: p for name, p in bare.named_parameters() if p.requires_grad}
+    copies = {name: p.detach().requires_grad_() for name, p in learned.items()}
     buffers = {name: buffer.clone() for name, buffer in bare.named_buffers()}
     with torch.random.fork_rng():
+        torch.set_rng_state(_random)  # for the same dropout
         _depth += 1  # these calls are no facts
         output = torch.func.functional_call(bare, copies | buffers, args, kwargs)
         _depth -= 1
     loss = F.mse_loss(output, targets)
     gradients = torch.autograd.grad(loss, list(copies.values()), materialize_grads=True)
     _count += len(targets)
-    for p, gradient in zip(bare.parameters(), gradients, strict=True):
+    for p, gradient in zip(learned.values(), gradients, strict=True):
         _expected[p] = _expected.get(p, 0) + len(targets) * gradient
 
 
@@ -158,9 +163,10 @@ def _note_before_step(optimizer):
 
 @recorder.guarded
 def _after_step(optimizer, args, kwargs):
-    global _steps
-    _steps += 1
-    recorder.fact("step", **_replica(optimizer))
+    global _steps, _used
+    if _trained > _used:  # else torch itself steps, to make the optimizer's state
+        _steps, _used = _steps + 1, _trained
+        recorder.fact("step", **_replica(optimizer))
 
 
 def _rank():
@@ -174,7 +180,11 @@ def _parameters(optimizer):
 def _replica(optimizer):
     parameters = _parameters(optimizer)
     states = [optimizer.state.get(p, {}) for p in parameters]
-    return {"parameters": fingerprint(parameters), "state": fingerprint(tensors_in(states))}
+    return {"parameters": _prints(parameters), "state": _prints(tensors_in(states))}
+
+
+def _prints(tensors):
+    return [fingerprint([tensor]) for tensor in tensors]
 
 
 def _numbers(tensors):
