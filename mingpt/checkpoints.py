@@ -12,16 +12,16 @@ import torch.distributed as dist
 import guard
 import utils
 from guard import AWAY, UserError
+from mingpt import tokens
+from mingpt.model import GPT, GPTConfig
+from mingpt.once import run_once_per_node
 
 # The `Products` of cpu.py: picks a library, since their results differ in the last bits. Or None.
 kernels = None
 
 
 class CheckpointFile:
-    """The checkpoint of a run: read once at its start, then written by a thread.
-
-    The file also describes `model`, a GPT, and the text of `loader`.
-    """
+    """The checkpoint of a run: read once at its start, then written by a thread."""
 
     def __init__(self, args, model, loader):
         self.path, self.args, self.shape = args.checkpoint_path, args, model.config
@@ -37,8 +37,7 @@ class CheckpointFile:
     def save(self, checkpoint):
         """Copy `checkpoint` to host memory, and write it while training continues.
 
-        First waits until the last save is on the disk, so two are never written at once. Raises
-        UserError if that save failed.
+        First waits for the last save. Raises UserError if that failed.
         """
         self.wait()
         checkpoint = _to_host({**checkpoint, **self.about}, {})
@@ -52,42 +51,39 @@ class CheckpointFile:
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` if there is no file.
 
-        Every rank must call this. Only the first process of a node reads the weights, which the
-        trainer then broadcasts; the others return `{"steps_run": 0}`. Every rank raises UserError
-        for the checkpoint of another model or text, because this run would overwrite it.
+        Every rank must call this. Only the first process of a node reads the file, which the
+        trainer then broadcasts. Every rank raises UserError for the checkpoint of another model or
+        text, because this run would overwrite it.
         """
-        checkpoint = self._read()
+        found = [{"steps_run": 0}]
+        run_once_per_node(lambda: found.append(self._read()) if os.path.exists(self.path) else None)
         if kernels:
-            self._choose_kernels(checkpoint)
-        return checkpoint
+            self._choose_kernels(found[-1])
+        return found[-1]
 
     def _read(self):
-        if not os.path.lexists(self.path):
-            return {"steps_run": 0}
-        first = int(os.environ["LOCAL_RANK"]) == 0
-        checkpoint = load(self.path, mmap=not first)
-        old, new = checkpoint["text"], self.about["text"]
-        if old["kind"] != new["kind"]:
-            raise UserError(
-                f"{self.path} has tokenizer {old['kind']}, but you asked for {new['kind']}: "
-                f"ask for {old['kind']}, {AWAY}"
-            )
-        if old["key"] != new["key"]:
+        """The checkpoint, with this run's options in place of the saved run's."""
+        checkpoint = load(self.path)
+        old, new = (
+            {"tokenizer": one["text"]["kind"], "text": one["text"], **one["model_config"]}
+            for one in (checkpoint, self.about)
+        )
+        changed = [name for name in new if old.get(name) != new[name] and name != "dropout"]
+        if "text" in changed and "tokenizer" not in changed:
             raise UserError(f"{self.path} was trained on another text: give that as --data, {AWAY}")
-        old, new = checkpoint["model_config"], self.about["model_config"]
-        for name, value in new.items():
-            if old[name] != value and name != "dropout":
-                raise UserError(
-                    f"{self.path} has {name} {old[name]}, but you asked for {value}: ask for "
-                    f"{old[name]}, {AWAY}"
-                )
-        return self._with_options(checkpoint) if first else {"steps_run": 0}
+        for name in changed:
+            has = f"{self.path} has {name} {old.get(name)}, but you asked for {new[name]}"
+            raise UserError(f"{has}: ask for {old.get(name)}, {AWAY}")
+        groups = checkpoint["optimizer"]["param_groups"]
+        groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
+        for group in groups:
+            group.update(self.args.adamw)
+        # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
+        scaler = checkpoint["scaler"] or torch.amp.GradScaler("cpu").state_dict()
+        return {**checkpoint, "scaler": scaler}
 
     def _choose_kernels(self, checkpoint):
-        """Every rank uses the library of the newest checkpoint; without one, rank 0's choice.
-
-        Otherwise a resumed run would not end with the same bits.
-        """
+        """Use the newest checkpoint's library, else rank 0's choice: the last bits depend on it."""
         found = [None] * dist.get_world_size()
         # Checkpoints from a GPU name no kernels: a run that resumes one on a CPU uses torch's.
         known = checkpoint.get("kernels", "torch") if checkpoint["steps_run"] else None
@@ -97,17 +93,6 @@ class CheckpointFile:
         dist.broadcast_object_list(choice)
         kernels.use(choice[0])
         self.about["kernels"] = choice[0]
-
-    def _with_options(self, checkpoint):
-        """`checkpoint` with this run's options in place of the saved run's."""
-        if "optimizer" in checkpoint:
-            groups = checkpoint["optimizer"]["param_groups"]
-            groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
-            for group in groups:
-                group.update(self.args.adamw)
-        # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
-        scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
-        return {**checkpoint, "scaler": scaler}
 
 
 def _to_host(part, done):
@@ -141,18 +126,26 @@ def set_rng_state(states, device):
             torch.get_device_module(device).set_rng_state(states[rank][device.type])
 
 
-def load(path, **options):
-    """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file.
-
-    `options` are those of torch.load.
-    """
-    if not os.path.lexists(path):
+def load(path):
+    """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file."""
+    if not os.path.isfile(path):
         raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
-    checkpoint = utils.read(path, **options)
-    names = {"steps_run", "model_config", "text"}
-    if not (isinstance(checkpoint, dict) and names <= checkpoint.keys()):
-        raise UserError(f"{path} is not a checkpoint of mingpt: {AWAY}")
-    guard.check_checkpoint(
-        checkpoint, path, model=dict, steps_run=int, model_config=dict, text=dict
-    )
-    return checkpoint
+    return utils.read_checkpoint(path, "step", _check)
+
+
+def _check(checkpoint):
+    """Raise an exception for what differs from what a run of its model would save."""
+    with torch.device("meta"):
+        model = GPT(GPTConfig(**checkpoint["model_config"]))
+    model.load_state_dict(checkpoint["model"], assign=True)
+    types = {weight.dtype for weight in model.parameters()}
+    if types != {torch.float32}:
+        raise ValueError(f"the weights are {types}")
+    text, scores = checkpoint["text"], model.config.vocab_size
+    kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
+    if kinds != scores:
+        raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
+    for rank in range(max(1, len(checkpoint["rng"]))):
+        torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
+    if not all(0 <= value < float("inf") for value in checkpoint["scaler"].values()):
+        raise ValueError(f"the scaler is {checkpoint['scaler']}")

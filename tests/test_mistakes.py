@@ -62,10 +62,10 @@ MISTAKES = {
         "multinode", "1 1", "4 processes, but 1 GPU: set --nproc_per_node=1, or CUDA_VIS.* the CPU",
         FOUR, fake(count=1),
     ),
-    "no folder": path("no/a.pt", "no folder .*/no for the checkpoint: make it, or pass another .*"),
+    "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),
     "a folder": Mistake(
         "multinode", "1 1 --checkpoint_path .",
-        "--checkpoint_path .* is a folder, but must name a file", ALONE,
+        "--checkpoint_path .* is no regular file, but must name one", ALONE,
     ),
     # Even root, which ignores permissions, cannot make a file there.
     "read-only folder": path("/proc/a.pt", r"cannot write to /proc \(.+\): pass another .*"),
