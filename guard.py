@@ -52,8 +52,7 @@ def check_launcher(manual, gpus):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank >= world_size:  # or the group would wait for ranks that no process has
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
-    check_gpus(processes, gpus, "--nproc_per_node")
+    check_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", world_size)), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -72,8 +71,9 @@ def check_path(path, must_be_new=False):
     if must_be_new and os.path.lexists(path):
         raise UserError(f"{path} exists, and this script starts afresh: move it away, or {advice}")
     path = os.path.realpath(path)
-    if os.path.exists(path) and not os.path.isfile(path):  # to open a fifo would wait for ever
-        raise UserError(f"--checkpoint_path {path} is no regular file, but must name one")
+    # To open a fifo would wait for ever.
+    if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
+        raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
     folder = os.path.dirname(path)
     try:
         tempfile.TemporaryFile(dir=folder).close()
@@ -122,8 +122,7 @@ def prepare_for_group():
 
 def _end_worker():
     """Exit as `_excepthook` does, because a failing mp.spawn worker never reaches that."""
-    error = sys.exception()  # mp.spawn has recorded the cause and is exiting
-    if error is not None:
+    if error := sys.exception():  # mp.spawn has recorded the cause and is exiting
         _wait_if_peer_lost(error.__context__)
         os._exit(1)
 

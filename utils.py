@@ -12,6 +12,8 @@ import textwrap
 import time
 import uuid
 import zipfile
+from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -21,6 +23,7 @@ import guard
 from guard import AWAY, UserError
 
 NUM_SAMPLES = 2048
+_FLAGS = ("maximize", "nesterov", "foreach", "fused", "differentiable")
 
 
 class MyTrainDataset(Dataset):
@@ -32,12 +35,9 @@ class MyTrainDataset(Dataset):
 
     def __init__(self):
         generator = torch.Generator().manual_seed(0)
-
-        def draw(limit, *shape):
-            return torch.randint(-limit, limit + 1, shape, generator=generator)
-
-        features, weights = draw(1000, NUM_SAMPLES, 20), draw(1000, 20, 1)
-        noise = draw(300_000, NUM_SAMPLES, 1)
+        features = torch.randint(-1000, 1001, (NUM_SAMPLES, 20), generator=generator)
+        weights = torch.randint(-1000, 1001, (20, 1), generator=generator)
+        noise = torch.randint(-300_000, 300_001, (NUM_SAMPLES, 1), generator=generator)
         self.features = features / 1000
         self.targets = (features @ weights + noise) / 1_000_000
 
@@ -121,10 +121,7 @@ def say_if_no_gpu():
 
 
 def set_device(local_rank):
-    """Make GPU number `local_rank` the current one. Returns `device_id` for `init_process_group`.
-
-    Call it before that function, on a CPU too.
-    """
+    """Make GPU `local_rank` current. Call it before `init_process_group`, with its `device_id`."""
     guard.prepare_for_group()
     if not _accelerator():
         return None
@@ -158,8 +155,7 @@ def report_resume(done, total, path, unit="epoch"):
 
 def show(line):
     """Print a line, whole, if the output can still be written."""
-    # One write per line: print() writes the newline separately, and torchrun's workers do not
-    # buffer, so the lines of two processes would mix.
+    # One write: print() writes the newline separately, and the lines of two processes would mix.
     try:
         if sys.stdout:  # not closed, by `>&-`
             sys.stdout.write(line + "\n")
@@ -171,10 +167,7 @@ def show(line):
 
 
 def save_checkpoint(checkpoint, path):
-    """Write `checkpoint` as `write` does, and print a line. Raises `UserError` if the disk refuses.
-
-    `checkpoint` must contain how far training is, as `epochs_run` or as `steps_run`.
-    """
+    """Write `checkpoint` as `write` does, and print a line. Raises `UserError` if that fails."""
     path = os.path.realpath(path)  # through a link, not over it
     unit, width = ("step", 5) if "steps_run" in checkpoint else ("epoch", 2)
     count, advice = checkpoint[f"{unit}s_run"], "make room, or pass another --checkpoint_path"
@@ -192,8 +185,7 @@ def save_checkpoint(checkpoint, path):
 def write(content, path):
     """`torch.save`, so that at every moment `path` is the old file or the new one, whole.
 
-    Only SIGKILL and SIGTERM during the save leave a hidden file `.NAME.*.tmp` beside it, for you
-    to delete. Raises OSError.
+    Only SIGKILL and SIGTERM leave a hidden file `.NAME.*.tmp` beside it, for you to delete.
     """
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")  # unique on every host
@@ -218,10 +210,9 @@ def write(content, path):
 def read_checkpoint(path, unit="epoch", check=lambda checkpoint: None):
     """Read the checkpoint at `path` into host memory; `{"epochs_run": 0}` if there is no file.
 
-    Raises `UserError` for a file that this run would not write, because it would overwrite it:
-    also if `check` raises anything.
+    Raises `UserError` for any file that this run would not write, because it would overwrite it.
     """
-    if not os.path.exists(path):
+    if not os.path.isfile(path):
         return {f"{unit}s_run": 0}
     if not is_whole(path):
         raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}")
@@ -243,23 +234,31 @@ def _check(checkpoint, count):
     numbers = [number for group in groups for number in group["params"]]
     if numbers != [*range(len(numbers))] or not state.keys() <= {*numbers}:
         raise ValueError("the optimizer's parameters are not numbered")
-    has_state = any(group.get("momentum") or group.get("betas") for group in groups)
+    for name, value in (option for group in groups for option in group.items()):
+        if name in ("lr", "momentum", "dampening", "weight_decay"):
+            fits = value is not True and 0 <= value < float("inf")
+        else:  # a value of another type could turn these on
+            fits = name not in _FLAGS or value in (None, False, True)
+        if not fits:
+            raise ValueError(f"{name} is {value}")
+    adapts = any(group.get("momentum") or group.get("betas") for group in groups)
     skipped = checkpoint.get("scaler")  # with fp16, maybe all steps so far
-    if has_state and not skipped and not (state and all(state.values())):
+    if adapts and not skipped and not (state and all(state.values())):
         raise ValueError("the optimizer's state is empty")
     # A fused optimizer would read and write beyond the end of a state that is too small.
-    forms = {(one.dtype, one.shape) for one in checkpoint["model"].values()}
+    form = attrgetter("dtype", "shape", "layout")
+    weights = Counter(map(form, checkpoint["model"].values()))
+    for name in ("momentum_buffer", "exp_avg", "exp_avg_sq"):
+        moments = Counter(form(one[name]) for one in state.values() if name in one)
+        if others := moments - weights:
+            raise ValueError(f"{name} is {[*others]}, as no weight")
     for part in checkpoint["model"], *state.values():
         for name, one in part.items():
-            moment = name in ("momentum_buffer", "exp_avg", "exp_avg_sq")
-            if moment and (one.dtype, one.shape) not in forms:
-                raise ValueError(f"{name} is {one.dtype} {[*one.shape]}, as no weight")
             if torch.is_tensor(one) and not _is_finite(one):
                 raise ValueError(f"{name} is not finite")
 
 
-def _is_finite(tensor):
-    """Whether all numbers are finite. A finite sum proves it, and takes a fiftieth of the time."""
+def _is_finite(tensor):  # a finite sum proves it, and takes a fiftieth of the time
     return bool(tensor.sum().isfinite() or tensor.isfinite().all())
 
 

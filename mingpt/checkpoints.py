@@ -1,7 +1,6 @@
 """Checkpoints of a GPT: written while training continues, checked when a run resumes."""
 
 import gc
-import os
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -26,6 +25,8 @@ class CheckpointFile:
     def __init__(self, args, model, loader):
         self.path, self.args, self.shape = args.checkpoint_path, args, model.config
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
+        optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
+        self.groups = optimizer.state_dict()["param_groups"]
         self._thread = ThreadPoolExecutor(1)
         guard.before_exit.append(self._thread.shutdown)  # completes a save in progress
         self._last = None
@@ -51,12 +52,12 @@ class CheckpointFile:
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` if there is no file.
 
-        Every rank must call this. Only the first process of a node reads the file, which the
-        trainer then broadcasts. Every rank raises UserError for the checkpoint of another model or
-        text, because this run would overwrite it.
+        Every rank must call this, and raises UserError for the checkpoint of another model or text,
+        which this run would overwrite. Only one process per node reads the file: the trainer
+        broadcasts the weights.
         """
         found = [{"steps_run": 0}]
-        run_once_per_node(lambda: found.append(self._read()) if os.path.exists(self.path) else None)
+        run_once_per_node(lambda: found.append(self._read()))
         if kernels:
             self._choose_kernels(found[-1])
         return found[-1]
@@ -64,6 +65,8 @@ class CheckpointFile:
     def _read(self):
         """The checkpoint, with this run's options in place of the saved run's."""
         checkpoint = load(self.path)
+        if not checkpoint["steps_run"]:
+            return checkpoint
         old, new = (
             {"tokenizer": one["text"]["kind"], "text": one["text"], **one["model_config"]}
             for one in (checkpoint, self.about)
@@ -74,10 +77,7 @@ class CheckpointFile:
         for name in changed:
             has = f"{self.path} has {name} {old.get(name)}, but you asked for {new[name]}"
             raise UserError(f"{has}: ask for {old.get(name)}, {AWAY}")
-        groups = checkpoint["optimizer"]["param_groups"]
-        groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
-        for group in groups:
-            group.update(self.args.adamw)
+        checkpoint["optimizer"]["param_groups"] = self.groups
         # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
         scaler = checkpoint["scaler"] or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
@@ -127,9 +127,7 @@ def set_rng_state(states, device):
 
 
 def load(path):
-    """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file."""
-    if not os.path.isfile(path):
-        raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
+    """The checkpoint of `mingpt` at `path`, as `utils.read_checkpoint` returns it."""
     return utils.read_checkpoint(path, "step", _check)
 
 
@@ -137,10 +135,14 @@ def _check(checkpoint):
     """Raise an exception for what differs from what a run of its model would save."""
     with torch.device("meta"):
         model = GPT(GPTConfig(**checkpoint["model_config"]))
+    count = len([*model.parameters()])  # before the tie is gone
     model.load_state_dict(checkpoint["model"], assign=True)
-    types = {weight.dtype for weight in model.parameters()}
-    if types != {torch.float32}:
-        raise ValueError(f"the weights are {types}")
+    if any(weight.dtype != torch.float32 for weight in model.parameters()):
+        raise ValueError("not all weights are float32")
+    states = checkpoint["optimizer"]["state"].values()
+    steps = {(one["step"].item(), one["step"].layout) for one in states}
+    if states and (len(states), len(steps)) != (count, 1):
+        raise ValueError(f"the optimizer took {[*steps]} steps with {len(states)} weights")
     text, scores = checkpoint["text"], model.config.vocab_size
     kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
     if kinds != scores:

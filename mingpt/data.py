@@ -41,12 +41,10 @@ def load(args):
     # Split the text, not its windows: windows overlap, so training would see validation tokens.
     count, size = len(numbers), args.block_size
     cut = count - count // 10
-    if count < 20:
-        raise UserError(f"the text has {count} tokens, but must have 20: a tenth is for validation")
-    if cut <= size:
-        trains = f"the text has {count} tokens, and nine tenths of them, {cut}, are for training"
+    if count < 20 or cut <= size:
+        needs = f"20, and nine tenths of them, {cut}, must be more than block_size, {size}"
         advice = f"give a longer text, or ask for at most {cut - 1}"
-        raise UserError(f"{trains}, but block_size is {size}: {advice}")
+        raise UserError(f"the text has {count} tokens, but must have {needs}: {advice}")
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
     about = {**text["tokenizer"], "key": path.stem}
     return TokenDataset(numbers[:cut], size, about, TokenDataset(val, size, about))

@@ -59,7 +59,8 @@ SIZES = "RuntimeError: size mismatch for weight: copying a param with shape torc
 SIZES += "from checkpoint, the shape in current model is torch.Size([1, 20])."
 NUMBERED = "ValueError: the optimizer's parameters are not numbered"
 EMPTY = "ValueError: the optimizer's state is empty"
-NO_WEIGHT = "ValueError: momentum_buffer is torch.float32 {}, as no weight"
+NO_WEIGHT = "ValueError: momentum_buffer is [(torch.float32, torch.Size({}), torch.strided)], as "
+NO_WEIGHT += "no weight"
 STATE, GROUPS = ("optimizer", "state"), ("optimizer", "param_groups")
 MOMENTUM = (*STATE, 0, "momentum_buffer")
 BAD = {
@@ -130,6 +131,11 @@ JUNK = {
     "no dictionary as group": (
         changed(*GROUPS, 0, to="lr"), "TypeError: string indices must be integers, not 'str'"
     ),
+    "a rate of NaN": (changed(*GROUPS, 0, "lr", to=torch.nan), "ValueError: lr is nan"),
+    "a momentum below 0": (
+        changed(*GROUPS, 0, "momentum", to=-0.9), "ValueError: momentum is -0.9"
+    ),
+    "a number as flag": (changed(*GROUPS, 0, "maximize", to=7), "ValueError: maximize is 7"),
     "other numbers": (changed(*GROUPS, 0, "params", to=[1, 0]), NUMBERED),
 }  # fmt: skip
 

@@ -65,7 +65,7 @@ MISTAKES = {
     "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),
     "a folder": Mistake(
         "multinode", "1 1 --checkpoint_path .",
-        "--checkpoint_path .* is no regular file, but must name one", ALONE,
+        "--checkpoint_path .* is no file that you can read: pass another .*", ALONE,
     ),
     # Even root, which ignores permissions, cannot make a file there.
     "read-only folder": path("/proc/a.pt", r"cannot write to /proc \(.+\): pass another .*"),
