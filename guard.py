@@ -183,7 +183,7 @@ def _line(error):
         return 1, text  # the worker's traceback; this waiting parent's says nothing
     # A checkpoint did not fit. SGD loads AdamW's state, but fails in its first step.
     frames = traceback.extract_tb(error.__traceback__)
-    loading = {"load_state_dict", "set_rng_state"} & {frame.name for frame in frames}
+    loading = any(frame.name == "load_state_dict" for frame in frames)
     in_optimizer = frames and os.path.join("torch", "optim", "") in frames[-1].filename
     misfit = loading or (in_optimizer and not isinstance(error, RuntimeError))
     if misfit and _path and os.path.exists(_path) and "out of memory" not in text:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from tqdm.contrib import DummyTqdmFile
 
 import utils
+from guard import UserError
 from mingpt import flops
 
 GOOD = 0.9  # share of the time spent computing; below it, the log warns of slow data
@@ -118,4 +119,7 @@ def _append(path, line):
 def _board(folder):
     from torch.utils.tensorboard import SummaryWriter  # slow to import, and an optional package
 
-    return SummaryWriter(folder)
+    try:
+        return SummaryWriter(folder)
+    except OSError as error:
+        raise UserError(f"cannot write --tensorboard {folder}: {error.strerror or error}") from None

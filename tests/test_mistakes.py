@@ -2,13 +2,15 @@
 
 import os
 import re
+import subprocess
+import sys
 from typing import NamedTuple
 
 import pytest
 
 from tests import processes
 from tests.mistakes import ALONE, FOUR, RESTARTS_ONCE, check_said_once, fake, python
-from tests.processes import LESSONS, run
+from tests.processes import LESSONS, LIMIT, ROOT, run
 
 pytestmark = pytest.mark.quick
 
@@ -92,3 +94,12 @@ def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
     assert process.status == 1 and process.lines == []
     documented = LESSONS["multigpu"].run
     check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
+
+
+@pytest.mark.parametrize("lesson", ["single_gpu", "multinode"])
+def test_python_without_docstrings(lesson, tmp_path):
+    words = [sys.executable, "-OO", ROOT / LESSONS[lesson].file]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
+    says = "python -OO drops the docstring, which says how to start this: use -O"
+    assert (ended.returncode, ended.stderr) == (2, f"{lesson}.py: {says}\n")
+    assert os.listdir(tmp_path) == []
