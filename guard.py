@@ -65,13 +65,12 @@ def check_gpus(processes, gpus, setting):
 
 
 def check_path(path, must_be_new=False):
-    """Refuse a path that cannot be written or, if it `must_be_new`, exists."""
+    """Refuse a path that cannot be read and written or, if it `must_be_new`, exists."""
     global _path
     _path, advice = path, "pass another --checkpoint_path"
     if must_be_new and os.path.lexists(path):
         raise UserError(f"{path} exists, and this script starts afresh: move it away, or {advice}")
     path = os.path.realpath(path)
-    # To open a fifo would wait for ever.
     if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
         raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
     folder = os.path.dirname(path)

@@ -242,9 +242,8 @@ def _check(checkpoint, count):
         if not fits:
             raise ValueError(f"{name} is {value}")
     adapts = any(group.get("momentum") or group.get("betas") for group in groups)
-    skipped = checkpoint.get("scaler")  # with fp16, maybe all steps so far
-    if adapts and not skipped and not (state and all(state.values())):
-        raise ValueError("the optimizer's state is empty")
+    if adapts and not checkpoint.get("scaler") and not (state and all(state.values())):
+        raise ValueError("the optimizer's state is empty")  # a scaler may skip all steps so far
     # A fused optimizer would read and write beyond the end of a state that is too small.
     form = attrgetter("dtype", "shape", "layout")
     weights = Counter(map(form, checkpoint["model"].values()))

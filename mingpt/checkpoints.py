@@ -23,7 +23,7 @@ class CheckpointFile:
     """The checkpoint of a run: read once at its start, then written by a thread."""
 
     def __init__(self, args, model, loader):
-        self.path, self.args, self.shape = args.checkpoint_path, args, model.config
+        self.path, self.shape = args.checkpoint_path, model.config
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
         optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
         self.groups = optimizer.state_dict()["param_groups"]
@@ -36,10 +36,7 @@ class CheckpointFile:
             weakref.finalize(self, gc.collect)
 
     def save(self, checkpoint):
-        """Copy `checkpoint` to host memory, and write it while training continues.
-
-        First waits for the last save. Raises UserError if that failed.
-        """
+        """Wait for the last save; copy `checkpoint` to host memory; let the thread write it."""
         self.wait()
         checkpoint = _to_host({**checkpoint, **self.about}, {})
         self._last = self._thread.submit(utils.save_checkpoint, checkpoint, self.path)
