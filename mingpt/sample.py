@@ -49,9 +49,10 @@ class Options:
 def main():
     guard.install_excepthook()
     options = parse(Options, sys.argv[1:], Options(), __doc__)
-    checkpoint = checkpoints.load(options.checkpoint_path)
+    path = options.checkpoint_path
+    checkpoint = checkpoints.load(path)
     if not checkpoint["steps_run"]:
-        raise UserError(f"no checkpoint {options.checkpoint_path}: train one, or pass its path")
+        raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
     kind = tokens.restore(checkpoint["text"])
     model = GPT(GPTConfig(**checkpoint["model_config"]))
     model.load_state_dict(checkpoint["model"])

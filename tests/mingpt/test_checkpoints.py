@@ -99,6 +99,15 @@ def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
         checkpoints.load(str(path))
 
 
+def test_a_sample_without_a_checkpoint(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")  # to open it would wait for ever
+    monkeypatch.setattr(sample.guard, "install_excepthook", lambda: None)
+    for name in ("none", "fifo"):
+        monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", str(tmp_path / name)])
+        with pytest.raises(UserError, match=f"no checkpoint .*{name}: train one, or pass its --"):
+            sample.main()
+
+
 def test_saving_waits_for_no_disk(made, tmp_path, monkeypatch):
     """`save` waits only for the copy, and returns long before the disk has it."""
     file, weights = made()[0], torch.zeros(1000)
