@@ -76,7 +76,7 @@ class CheckpointFile:
             raise UserError(f"{has}: ask for {old.get(name)}, {AWAY}")
         checkpoint["optimizer"]["param_groups"] = self.groups
         # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
-        scaler = checkpoint["scaler"] or torch.amp.GradScaler("cpu").state_dict()
+        scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
 
     def _choose_kernels(self, checkpoint):
@@ -146,5 +146,5 @@ def _check(checkpoint):
         raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
     for rank in range(max(1, len(checkpoint["rng"]))):
         torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
-    if not all(0 <= value < float("inf") for value in checkpoint["scaler"].values()):
+    if not all(0 <= value < float("inf") for value in checkpoint.get("scaler", {}).values()):
         raise ValueError(f"the scaler is {checkpoint['scaler']}")

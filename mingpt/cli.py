@@ -24,11 +24,7 @@ def parse(kind, args, default, about):
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             return tyro.cli(
-                kind,
-                args=args,
-                default=default,
-                description=about,
-                use_underscores=True,
+                kind, args=args, default=default, description=about, use_underscores=True,
                 prog=f"python -m mingpt.{Path(sys.argv[0]).stem}",
             )
     except SystemExit as ended:
