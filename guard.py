@@ -18,13 +18,14 @@ import traceback
 from multiprocessing import util
 from pathlib import Path
 
-import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 
 _path = None  # of the checkpoint, set by check_path
 before_exit = []  # functions that a failing process calls before it exits
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 NO_ADDRESS = "add it to /etc/hosts, or, if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
+MISFIT = "{} does not fit this run ({}): " + AWAY
 
 
 class UserError(Exception):
@@ -65,93 +66,39 @@ def check_launcher(manual, gpus):
 
 def check_gpus(processes, gpus, setting):
     if 0 < gpus < processes:
-        raise UserError(
-            f"{processes} processes, but {gpus} GPU{'s' * (gpus > 1)}: set {setting}={gpus}, or "
-            "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
-        )
+        has = f"{processes} processes, but {gpus} GPU{'s' * (gpus > 1)}"
+        cpu = "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
+        raise UserError(f"{has}: set {setting}={gpus}, or {cpu}")
 
 
 def check_path(path, must_be_new=False):
-    """Refuse a path that cannot be written or, if it `must_be_new` at a first start, exists."""
+    """Refuse a path that cannot be read and written or, if it `must_be_new`, exists."""
     global _path
-    _path = path
-    if must_be_new and is_first(on_any_rank=True) and os.path.lexists(path):
-        raise UserError(
-            f"{path} exists, and this script starts afresh: move it away, or pass another "
-            "--checkpoint_path"
-        )
+    _path, advice = path, "pass another --checkpoint_path"
+    if must_be_new and os.path.lexists(path):
+        raise UserError(f"{path} exists, and this script starts afresh: move it away, or {advice}")
     path = os.path.realpath(path)
+    if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
+        raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
     folder = os.path.dirname(path)
-    advice = "pass another --checkpoint_path"
-    if not os.path.isdir(folder):
-        raise UserError(f"no folder {folder} for the checkpoint: make it, or {advice}")
-    if os.path.exists(path) and not os.path.isfile(path):  # to open a fifo would wait for ever
-        kind = "a folder" if os.path.isdir(path) else "no regular file"
-        raise UserError(f"--checkpoint_path {path} is {kind}, but must name a file")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
 
 
-def check_checkpoint(checkpoint, path, **parts):
-    """Refuse a checkpoint without these parts, each of its type, or with weights of no use."""
-    for name, kind in parts.items():
-        if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get(name), kind):
-            names = ", ".join(parts)
-            raise UserError(f"{path} is not in the format of this series ({names}): {AWAY}")
-        if kind is int and checkpoint[name] < 1:
-            count = checkpoint[name]
-            raise UserError(f"{path} has {name} {count}, but must have at least 1: {AWAY}")
-    if not are_finite(checkpoint["model"]):
-        raise UserError(f"{path} has weights that are not finite: {AWAY}")
-    # A fused optimizer would read and write beyond the end of a state that is too small.
-    shapes = [one.shape for one in checkpoint["model"].values() if torch.is_tensor(one)]
-    for state in checkpoint.get("optimizer", {}).get("state", {}).values():
-        for name, one in state.items():
-            if torch.is_tensor(one) and one.dim() and one.shape not in shapes:
-                raise UserError(f"{path} has a {name} of {list(one.shape)}, as no weight: {AWAY}")
-
-
-def are_finite(weights):
-    """Whether all floating-point tensors of a dictionary are finite."""
-    tensors = filter(torch.is_tensor, weights.values())
-    return all(bool(one.isfinite().all()) for one in tensors)
-
-
-def is_first(on_any_rank=False):
-    """Whether this process is rank 0 (or any) of a job that has not been restarted."""
-    first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-    return first and (on_any_rank or os.environ.get("RANK", "0") == "0")
-
-
 def _end_with(parent):
-    """Exit when torchrun does.
-
-    If torchrun is killed, its workers keep training. A job started again would train beside them
-    and write the same checkpoint.
-    """
-    if not _has_python_above(parent):  # torchrun died while we imported torch
-        parent = None
-    while os.getppid() == parent:
+    """Exit when torchrun does: a job started again would write the same checkpoint as we."""
+    pid = parent
+    try:  # torchrun, a Python above us, may have died while we imported torch
+        while pid and "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # another user's process, or no /proc, as on macOS
+        pid = pid != 1  # else an init has adopted us
+    while pid and os.getppid() == parent:
         time.sleep(1)
     os.write(2, f"{Path(sys.argv[0]).name}: torchrun is gone, so this worker ends\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)  # during a save, the old checkpoint stays whole
-
-
-def _has_python_above(pid):
-    """Whether `pid` or an ancestor is a Python, as torchrun is. True if we cannot tell."""
-    while pid:
-        try:
-            if "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
-                return True
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except PermissionError:  # another user's process, so an init has adopted us
-            return pid != 1
-        except OSError:  # no /proc, as on macOS
-            return not os.path.exists("/proc/self/exe")
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return False
 
 
 def install_excepthook():
@@ -177,6 +124,20 @@ def prepare_for_group():
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
+    elif _without_torchrun():
+        threading.Thread(target=_wait_for_ranks, daemon=True).start()
+
+
+def _wait_for_ranks():
+    """Say what a rank waits for, and end it when rank 0 ends: the others would wait for ever."""
+    where = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+    for seconds, what in ((5, "waiting for"), (1800, "gave up waiting for")):
+        time.sleep(seconds)
+        if dist.is_initialized():
+            return
+        line = f"{what} all {os.environ['WORLD_SIZE']} processes to come to {where}\n"
+        os.write(2, f"{Path(sys.argv[0]).name}: {line}".encode())
+    os._exit(1)
 
 
 def _end_worker():
@@ -201,7 +162,7 @@ def _excepthook(kind, error, trace):
         finish()
     for child in mp.active_children():
         child.kill()  # SIGTERM would wait in a stopped one
-    sys.stdout.flush()
+    print(end="", flush=True)
     sys.__stderr__.flush()
     # Skip the interpreter's shutdown, because gloo threads may still hold tensors.
     os._exit(status)
@@ -240,21 +201,15 @@ def _line(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
     if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
         return 1, text  # the worker's traceback; this waiting parent's says nothing
-    if _is_of_another(error):
-        why = textwrap.shorten(last, 160)  # the message may list every weight
-        return 2, f"{_path} belongs to another model or optimizer ({why}): {AWAY}"
-    return None
-
-
-def _is_of_another(error):
-    """Whether a checkpoint did not fit. SGD loads AdamW's state, but fails in its first step."""
-    if _path is None:
-        return False
-    if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
-        return True
+    # A checkpoint did not fit. SGD loads AdamW's state, but fails in its first step.
     frames = traceback.extract_tb(error.__traceback__)
-    in_optimizer = bool(frames) and os.path.join("torch", "optim", "") in frames[-1].filename
-    return in_optimizer and isinstance(error, KeyError | ValueError) and os.path.exists(_path)
+    loading = any(frame.name == "load_state_dict" for frame in frames)
+    in_optimizer = frames and os.path.join("torch", "optim", "") in frames[-1].filename
+    misfit = loading or (in_optimizer and not isinstance(error, RuntimeError))
+    if misfit and _path and os.path.exists(_path) and "out of memory" not in text:
+        why = textwrap.shorten(f"{type(error).__name__}: {last}", 160)  # it may list every weight
+        return 2, MISFIT.format(_path, why)
+    return None
 
 
 def _say_once(line):
@@ -265,10 +220,9 @@ def _say_once(line):
         said = Path(error_file).parents[2] / hashlib.sha256(kind.encode()).hexdigest()
         try:
             said.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        except OSError:
-            pass  # printing twice is better than not at all
+        except OSError as error:
+            if isinstance(error, FileExistsError):  # else better to print it twice than never
+                return
     elif _without_torchrun() and os.environ["RANK"] != "0":
         time.sleep(3)  # if rank 0 prints it, the launcher ends us meanwhile
     sys.__stderr__.write(f"{Path(sys.argv[0]).name}: {line}\n")

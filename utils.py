@@ -8,9 +8,12 @@ import argparse
 import os
 import socket
 import sys
+import textwrap
 import time
 import uuid
 import zipfile
+from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -20,24 +23,21 @@ import guard
 from guard import AWAY, UserError
 
 NUM_SAMPLES = 2048
+_FLAGS = ("maximize", "nesterov", "foreach", "fused", "differentiable")
 
 
 class MyTrainDataset(Dataset):
-    """A linear law with noise: `targets = features @ weights + noise`.
+    """2,048 samples of a linear law with noise: `targets = features @ weights + noise`.
 
-    2,048 samples of 20 features in [-1, 1], with one target each. The noise is uniform in ±0.3, so
-    no model gets below a mean squared error of about 0.3² / 3 = 0.03. All numbers are drawn and
-    summed as integers and divided once, so every machine rounds alike.
+    The noise is uniform in ±0.3, so no model gets below a mean squared error of 0.3² / 3 = 0.03.
+    All numbers are drawn and summed as integers and divided once: every machine rounds alike.
     """
 
     def __init__(self):
         generator = torch.Generator().manual_seed(0)
-
-        def draw(limit, *shape):
-            return torch.randint(-limit, limit + 1, shape, generator=generator)
-
-        features, weights = draw(1000, NUM_SAMPLES, 20), draw(1000, 20, 1)
-        noise = draw(300_000, NUM_SAMPLES, 1)
+        features = torch.randint(-1000, 1001, (NUM_SAMPLES, 20), generator=generator)
+        weights = torch.randint(-1000, 1001, (20, 1), generator=generator)
+        noise = torch.randint(-300_000, 300_001, (NUM_SAMPLES, 1), generator=generator)
         self.features = features / 1000
         self.targets = (features @ weights + noise) / 1_000_000
 
@@ -54,19 +54,15 @@ def parse_args(manual, resume=False):
     `manual` is the script's docstring. Its indented command is the documented way to start the
     script: if that is torchrun, every other way is refused. A script that does not `resume`
     replaces its own default checkpoint, but never a file that --checkpoint_path names.
-
-    Returns `total_epochs`, `save_every` (epochs), `batch_size` (samples per process) and
-    `checkpoint_path`. Raises `UserError`.
     """
     guard.install_excepthook()
     parser = guard.Parser(description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("total_epochs", type=int, nargs="?", default=50, help="default: 50")
-    parser.add_argument(
-        "save_every", type=int, nargs="?", default=10, help="epochs between saves; default: 10"
-    )
-    parser.add_argument("--batch_size", type=int, default=32, help="per process; default: 32")
+    add = parser.add_argument
+    add("total_epochs", type=int, nargs="?", default=50, help="default: 50")
+    add("save_every", type=int, nargs="?", default=10, help="epochs between saves; default: 10")
+    add("--batch_size", type=int, default=32, help="per process; default: 32")
     own = Path(sys.argv[0]).stem + ".pt"
-    parser.add_argument("--checkpoint_path", help=f"default: {own}")
+    add("--checkpoint_path", help=f"default: {own}")
     args = parser.parse_args()
 
     for name in ("total_epochs", "save_every", "batch_size"):
@@ -95,17 +91,19 @@ def free_port():
     global _reserved
     _reserved = socket.socket()  # never listens, so rank 0's server can bind the port too
     _reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _reserved.bind(("localhost", 0))
-    socket.socket(type=socket.SOCK_DGRAM).connect(_reserved.getsockname())  # fails if lo is down
+    try:
+        _reserved.bind(("localhost", 0))
+        socket.socket(type=socket.SOCK_DGRAM).connect(_reserved.getsockname())
+    except OSError as error:
+        fix = "add `127.0.0.1 localhost` to /etc/hosts, or `ip link set lo up`"
+        raise UserError(f"localhost does not work here ({error.strerror}): {fix}") from None
     return _reserved.getsockname()[1]
 
 
 def _accelerator():
     """The accelerator, if torch itself has collectives for it (MPS has none), else None."""
-    if not torch.accelerator.is_available():
-        return None
-    accelerator = torch.accelerator.current_accelerator()
-    return accelerator if accelerator.type in ("cuda", "xpu") else None
+    found = torch.accelerator.is_available() and torch.accelerator.current_accelerator()
+    return found if found and found.type in ("cuda", "xpu") else None
 
 
 def num_gpus():
@@ -114,30 +112,26 @@ def num_gpus():
 
 def say_if_no_gpu():
     """Rank 0 prints, once per job, that training runs on the CPU, and why."""
-    if _accelerator() or not guard.is_first():
+    first = {os.environ.get(name, "0") for name in ("RANK", "TORCHELASTIC_RESTART_COUNT")} == {"0"}
+    if _accelerator() or not first:
         return
-    built_for = torch.version.cuda or torch.version.hip
+    built_for, why = torch.version.cuda or torch.version.hip, "No GPU"
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         why = "CUDA_VISIBLE_DEVICES is empty"
     elif torch.accelerator.is_available():
         why = f"No collectives on {torch.accelerator.current_accelerator()}"
     elif built_for:
         why = f"This torch is built for CUDA/ROCm {built_for} but finds no GPU (check the driver)"
-    else:
-        why = "No GPU"
     show(f"{why}: training on the CPU")
 
 
 def set_device(local_rank):
-    """Make GPU number `local_rank` the current one. Call it before `init_process_group`.
-
-    Returns the `device_id` to pass to that: the device, or None on a CPU.
-    """
+    """Make GPU `local_rank` current. Call it before `init_process_group`, with its `device_id`."""
     guard.prepare_for_group()
     if not _accelerator():
         return None
     torch.accelerator.set_device_index(local_rank)
-    return torch.device(_accelerator().type, local_rank)
+    return device()
 
 
 def device():
@@ -148,71 +142,55 @@ def device():
 
 
 def report(epoch, totals, start, unit="epoch"):
-    """Print one line per epoch, or per other `unit` (counted from 0, printed from 1).
-
-    `totals` is a tensor [summed loss, samples]; `start` the `time.perf_counter()` at the beginning.
-    """
+    """Print a line about an epoch, counted from 0. `totals` is a tensor [summed loss, samples]."""
     loss, samples = totals.tolist()  # waits for the device, so the clock is read after the work
     speed = samples / (time.perf_counter() - start)
-    show(
-        f"{unit.capitalize()} {epoch + 1:2} | loss {loss / samples:.5f} over {samples:.0f} samples"
-        f" | {speed:,.0f} samples/s"
-    )
+    line = f"{unit.capitalize()} {epoch + 1:2} | loss {loss / samples:.5f}"
+    show(f"{line} over {samples:.0f} samples | {speed:,.0f} samples/s")
 
 
 def report_resume(done, total, path, unit="epoch"):
     """Print after which epoch training resumes, or that nothing is left to do."""
     if done >= total:
-        show(
-            f"{path} has run {done} {unit}s already, and you asked for {total}: ask for more, or "
-            "start afresh with another --checkpoint_path"
-        )
+        advice = "ask for more, or start afresh with another --checkpoint_path"
+        show(f"{path} has run {done} {unit}s already, and you asked for {total}: {advice}")
     elif done > 0:
         show(f"Resuming after {unit} {done}")
 
 
 def show(line):
     """Print a line, whole, if the output can still be written."""
-    # One write per line: print() writes the newline separately, and torchrun's workers do not
-    # buffer, so the lines of two processes would mix.
-    if sys.stdout is None:  # closed, by `>&-`
-        return
+    # One write: print() writes the newline separately, and the lines of two processes would mix.
     try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        if sys.stdout:  # not closed, by `>&-`
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+    except UnicodeEncodeError:
+        show(line.encode("ascii", "backslashreplace").decode())
     except OSError:  # as after `| head -1`: train on, without output
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def save_checkpoint(checkpoint, path):
-    """Write `checkpoint` as `write` does, and print a line. Raises `UserError` if the disk refuses.
-
-    `checkpoint` must contain how far training is, as `epochs_run` or as `steps_run`.
-    """
+    """Write `checkpoint` as `write` does, and print a line. Raises `UserError` if that fails."""
     path = os.path.realpath(path)  # through a link, not over it
-    unit = "step" if "steps_run" in checkpoint else "epoch"
-    count = checkpoint[f"{unit}s_run"]
-    if not guard.are_finite(checkpoint["model"]):
-        raise UserError(
-            f"the weights are not finite after {unit} {count}: not saved, what was saved before is "
-            "intact; lower the learning rate"
-        )
+    unit, width = ("step", 5) if "steps_run" in checkpoint else ("epoch", 2)
+    count, advice = checkpoint[f"{unit}s_run"], "make room, or pass another --checkpoint_path"
     try:
+        if not all(map(_is_finite, checkpoint["model"].values())):
+            advice = "lower the learning rate"
+            raise OSError("the weights are not finite")
         write(checkpoint, path)
     except OSError as error:
-        raise UserError(
-            f"cannot save {path} after {unit} {count}: {error.strerror or error}; what was saved "
-            "before is intact: make room, or pass another --checkpoint_path"
-        ) from None
-    width = 2 if unit == "epoch" else 5
+        why = f"{error.strerror or error}; what was saved before is intact"
+        raise UserError(f"cannot save {path} after {unit} {count}: {why}: {advice}") from None
     show(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
 
 
 def write(content, path):
     """`torch.save`, so that at every moment `path` is the old file or the new one, whole.
 
-    Only SIGKILL and SIGTERM during the save leave a hidden file `.NAME.*.tmp` beside it, for you
-    to delete. Raises OSError.
+    Only a signal may leave a hidden file `.NAME.*.tmp` beside it, for you to delete.
     """
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")  # unique on every host
@@ -234,32 +212,64 @@ def write(content, path):
         Path(temporary).unlink(missing_ok=True)
 
 
-def read_checkpoint(path, unit="epoch"):
+def read_checkpoint(path, unit="epoch", check=lambda checkpoint: None):
     """Read the checkpoint at `path` into host memory; `{"epochs_run": 0}` if there is no file.
 
-    Raises `UserError` for any other file, because starting afresh would overwrite it.
+    Raises `UserError` for any file that this run would not write, because it would overwrite it.
     """
-    if not os.path.lexists(path):
+    if not os.path.isfile(path):
         return {f"{unit}s_run": 0}
-    checkpoint = read(path)
-    guard.check_checkpoint(checkpoint, path, model=dict, optimizer=dict, **{f"{unit}s_run": int})
+    if not is_whole(path):
+        raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        _check(checkpoint, f"{unit}s_run")
+        check(checkpoint)
+    except Exception as error:  # of a dozen types with no common base class
+        why = textwrap.shorten(f"{type(error).__name__}: {error}", 160)
+        raise UserError(guard.MISFIT.format(path, why)) from None
     return checkpoint
 
 
-def read(path, **options):
-    """What `write` wrote, in host memory. Raises `UserError` if it cannot be read."""
+def _check(checkpoint, count):
+    """Raise an exception for what differs from any checkpoint that training saves."""
+    if type(checkpoint[count]) is not int or checkpoint[count] < 1:
+        raise ValueError(f"{count} is {checkpoint[count]}")
+    groups, state = checkpoint["optimizer"]["param_groups"], checkpoint["optimizer"]["state"]
+    numbers = [number for group in groups for number in group["params"]]
+    if numbers != [*range(len(numbers))] or not state.keys() <= {*numbers}:
+        raise ValueError("the optimizer's parameters are not numbered")
+    for name, value in (option for group in groups for option in group.items()):
+        if name in ("lr", "momentum", "dampening", "weight_decay"):
+            fits = value is not True and 0 <= value < float("inf")
+        else:  # a value of another type could turn these on
+            fits = name not in _FLAGS or value in (None, False, True)
+        if not fits:
+            raise ValueError(f"{name} is {value}")
+    adapts = any(group.get("momentum") or group.get("betas") for group in groups)
+    if adapts and not checkpoint.get("scaler") and not (state and all(state.values())):
+        raise ValueError("the optimizer's state is empty")  # a scaler may skip all steps so far
+    # A fused optimizer would read and write beyond the end of a state that is too small.
+    form = attrgetter("dtype", "shape", "layout")
+    weights = Counter(map(form, checkpoint["model"].values()))
+    for name in ("momentum_buffer", "exp_avg", "exp_avg_sq"):
+        moments = Counter(form(one[name]) for one in state.values() if name in one)
+        if others := moments - weights:
+            raise ValueError(f"{name} is {[*others]}, as no weight")
+    for part in checkpoint["model"], *state.values():
+        for name, one in part.items():
+            if torch.is_tensor(one) and not _is_finite(one):
+                raise ValueError(f"{name} is not finite")
+
+
+def _is_finite(tensor):  # a finite sum proves it, and takes a fiftieth of the time
+    return bool(tensor.sum().isfinite() or tensor.isfinite().all())
+
+
+def is_whole(path):
+    """Whether the file has the bytes that `write` wrote: torch.load ignores the checksums."""
     try:
-        if not options.get("mmap"):  # then another process reads the weights, and checks them
-            check_sums(path)
-        return torch.load(path, map_location="cpu", weights_only=True, **options)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}: {AWAY}") from None
-    except Exception:  # torch.load raises a dozen types with no common base class
-        raise UserError(f"{path} is damaged, or no checkpoint at all: {AWAY}") from None
-
-
-def check_sums(path):
-    """Raise an exception if a byte has changed since `write`. torch.load ignores the checksums."""
-    with zipfile.ZipFile(path) as archive:
-        if damaged := archive.testzip():
-            raise zipfile.BadZipFile(damaged)
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:  # of a dozen types with no common base class
+        return False

@@ -1,7 +1,6 @@
 """Checkpoints of a GPT: written while training continues, checked when a run resumes."""
 
 import gc
-import os
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -12,20 +11,22 @@ import torch.distributed as dist
 import guard
 import utils
 from guard import AWAY, UserError
+from mingpt import tokens
+from mingpt.model import GPT, GPTConfig
+from mingpt.once import run_once_per_node
 
 # The `Products` of cpu.py: picks a library, since their results differ in the last bits. Or None.
 kernels = None
 
 
 class CheckpointFile:
-    """The checkpoint of a run: read once at its start, then written by a thread.
-
-    The file also describes `model`, a GPT, and the text of `loader`.
-    """
+    """The checkpoint of a run: read once at its start, then written by a thread."""
 
     def __init__(self, args, model, loader):
-        self.path, self.args, self.shape = args.checkpoint_path, args, model.config
+        self.path, self.shape = args.checkpoint_path, model.config
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
+        optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
+        self.groups = optimizer.state_dict()["param_groups"]
         self._thread = ThreadPoolExecutor(1)
         guard.before_exit.append(self._thread.shutdown)  # completes a save in progress
         self._last = None
@@ -35,11 +36,7 @@ class CheckpointFile:
             weakref.finalize(self, gc.collect)
 
     def save(self, checkpoint):
-        """Copy `checkpoint` to host memory, and write it while training continues.
-
-        First waits until the last save is on the disk, so two are never written at once. Raises
-        UserError if that save failed.
-        """
+        """Wait for the last save; copy `checkpoint` to host memory; let the thread write it."""
         self.wait()
         checkpoint = _to_host({**checkpoint, **self.about}, {})
         self._last = self._thread.submit(utils.save_checkpoint, checkpoint, self.path)
@@ -52,42 +49,38 @@ class CheckpointFile:
     def read(self):
         """The checkpoint to resume from; `{"steps_run": 0}` if there is no file.
 
-        Every rank must call this. Only the first process of a node reads the weights, which the
-        trainer then broadcasts; the others return `{"steps_run": 0}`. Every rank raises UserError
-        for the checkpoint of another model or text, because this run would overwrite it.
+        Every rank must call this, and raises UserError for the checkpoint of another model or text,
+        which this run would overwrite. Only one process per node reads the file: the trainer
+        broadcasts the weights.
         """
-        checkpoint = self._read()
+        found = [{"steps_run": 0}]
+        run_once_per_node(lambda: found.append(self._read()))
         if kernels:
-            self._choose_kernels(checkpoint)
-        return checkpoint
+            self._choose_kernels(found[-1])
+        return found[-1]
 
     def _read(self):
-        if not os.path.lexists(self.path):
-            return {"steps_run": 0}
-        first = int(os.environ["LOCAL_RANK"]) == 0
-        checkpoint = load(self.path, mmap=not first)
-        old, new = checkpoint["text"], self.about["text"]
-        if old["kind"] != new["kind"]:
-            raise UserError(
-                f"{self.path} has tokenizer {old['kind']}, but you asked for {new['kind']}: "
-                f"ask for {old['kind']}, {AWAY}"
-            )
-        if old["key"] != new["key"]:
+        """The checkpoint, with this run's options in place of the saved run's."""
+        checkpoint = load(self.path)
+        if not checkpoint["steps_run"]:
+            return checkpoint
+        old, new = (
+            {"tokenizer": one["text"]["kind"], "text": one["text"], **one["model_config"]}
+            for one in (checkpoint, self.about)
+        )
+        changed = [name for name in new if old.get(name) != new[name] and name != "dropout"]
+        if "text" in changed and "tokenizer" not in changed:
             raise UserError(f"{self.path} was trained on another text: give that as --data, {AWAY}")
-        old, new = checkpoint["model_config"], self.about["model_config"]
-        for name, value in new.items():
-            if old[name] != value and name != "dropout":
-                raise UserError(
-                    f"{self.path} has {name} {old[name]}, but you asked for {value}: ask for "
-                    f"{old[name]}, {AWAY}"
-                )
-        return self._with_options(checkpoint) if first else {"steps_run": 0}
+        for name in changed:
+            has = f"{self.path} has {name} {old.get(name)}, but you asked for {new[name]}"
+            raise UserError(f"{has}: ask for {old.get(name)}, {AWAY}")
+        checkpoint["optimizer"]["param_groups"] = self.groups
+        # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
+        scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
+        return {**checkpoint, "scaler": scaler}
 
     def _choose_kernels(self, checkpoint):
-        """Every rank uses the library of the newest checkpoint; without one, rank 0's choice.
-
-        Otherwise a resumed run would not end with the same bits.
-        """
+        """Use the newest checkpoint's library, else rank 0's choice: the last bits depend on it."""
         found = [None] * dist.get_world_size()
         # Checkpoints from a GPU name no kernels: a run that resumes one on a CPU uses torch's.
         known = checkpoint.get("kernels", "torch") if checkpoint["steps_run"] else None
@@ -97,17 +90,6 @@ class CheckpointFile:
         dist.broadcast_object_list(choice)
         kernels.use(choice[0])
         self.about["kernels"] = choice[0]
-
-    def _with_options(self, checkpoint):
-        """`checkpoint` with this run's options in place of the saved run's."""
-        if "optimizer" in checkpoint:
-            groups = checkpoint["optimizer"]["param_groups"]
-            groups[0]["weight_decay"] = self.args.weight_decay  # of the matrices
-            for group in groups:
-                group.update(self.args.adamw)
-        # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
-        scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
-        return {**checkpoint, "scaler": scaler}
 
 
 def _to_host(part, done):
@@ -141,18 +123,28 @@ def set_rng_state(states, device):
             torch.get_device_module(device).set_rng_state(states[rank][device.type])
 
 
-def load(path, **options):
-    """The checkpoint of `mingpt` at `path`, in host memory. Raises UserError for any other file.
+def load(path):
+    """The checkpoint of `mingpt` at `path`, as `utils.read_checkpoint` returns it."""
+    return utils.read_checkpoint(path, "step", _check)
 
-    `options` are those of torch.load.
-    """
-    if not os.path.lexists(path):
-        raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
-    checkpoint = utils.read(path, **options)
-    names = {"steps_run", "model_config", "text"}
-    if not (isinstance(checkpoint, dict) and names <= checkpoint.keys()):
-        raise UserError(f"{path} is not a checkpoint of mingpt: {AWAY}")
-    guard.check_checkpoint(
-        checkpoint, path, model=dict, steps_run=int, model_config=dict, text=dict
-    )
-    return checkpoint
+
+def _check(checkpoint):
+    """Raise an exception for what differs from what a run of its model would save."""
+    with torch.device("meta"):
+        model = GPT(GPTConfig(**checkpoint["model_config"]))
+    count = len([*model.parameters()])  # before the tie is gone
+    model.load_state_dict(checkpoint["model"], assign=True)
+    if any(weight.dtype != torch.float32 for weight in model.parameters()):
+        raise ValueError("not all weights are float32")
+    states = checkpoint["optimizer"]["state"].values()
+    steps = {(one["step"].item(), one["step"].layout) for one in states}
+    if states and (len(states), len(steps)) != (count, 1):
+        raise ValueError(f"the optimizer took {[*steps]} steps with {len(states)} weights")
+    text, scores = checkpoint["text"], model.config.vocab_size
+    kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
+    if kinds != scores:
+        raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
+    for rank in range(max(1, len(checkpoint["rng"]))):
+        torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
+    if not all(0 <= value < float("inf") for value in checkpoint.get("scaler", {}).values()):
+        raise ValueError(f"the scaler is {checkpoint['scaler']}")

@@ -18,7 +18,6 @@ import utils
 from guard import UserError
 from mingpt import tokens
 from mingpt.once import run_once_per_node
-from utils import write
 
 PADDING = -100  # a target that does not count: cross_entropy ignores it
 
@@ -26,77 +25,53 @@ PADDING = -100  # a target that does not count: cross_entropy ignores it
 def load(args):
     """The training text as a `TokenDataset`, with the validation text as its `val`.
 
-    One process per node tokenises the text, unless the cache has its tokens. Then every rank
-    memory-maps them. Raises UserError on every rank, also if the nodes have different texts.
+    One process per node tokenises the text, unless the cache has its tokens, which every rank
+    memory-maps. Raises UserError on every rank, also if the nodes have different texts.
     """
     path = run_once_per_node(prepare, args.data, args.tokenizer, args.cache)
     keys = [None] * dist.get_world_size()
     dist.all_gather_object(keys, path.name)
     if set(keys) != {path.name}:
         other = next(rank for rank, key in enumerate(keys) if key != keys[0])
-        raise UserError(
-            f"rank {other} has another text than rank 0: give all nodes the same file as --data"
-            + " (the standard libraries of two versions of Python differ)" * (not args.data)
-        )
+        versions = " (the standard libraries of two versions of Python differ)" * (not args.data)
+        advice = "give all nodes the same file as --data"
+        raise UserError(f"rank {other} has another text than rank 0: {advice}{versions}")
     text = torch.load(path, mmap=True, weights_only=True)
     numbers = text["tokens"].numpy()
     # Split the text, not its windows: windows overlap, so training would see validation tokens.
-    cut = _cut(len(numbers), args.block_size)
+    count, size = len(numbers), args.block_size
+    cut = count - count // 10
+    if count < 20 or cut <= size:
+        needs = f"20, and nine tenths of them, {cut}, must be more than block_size, {size}"
+        advice = f"give a longer text, or ask for at most {cut - 1}"
+        raise UserError(f"the text has {count} tokens, but must have {needs}: {advice}")
     val = numbers[cut : cut + args.val_tokens + 1 if args.val_tokens else None]
     about = {**text["tokenizer"], "key": path.stem}
-    val = TokenDataset(val, args.block_size, about)
-    return TokenDataset(numbers[:cut], args.block_size, about, val)
-
-
-def _cut(count, block_size):
-    """Where validation begins: at the last tenth of the `count` tokens. Raises UserError."""
-    cut = count - count // 10
-    if count < 20:
-        raise UserError(f"the text has {count} tokens, but must have 20: a tenth is for validation")
-    if cut <= block_size:
-        raise UserError(
-            f"the text has {count} tokens, and nine tenths of them, {cut}, are for training, "
-            f"but block_size is {block_size}: give a longer text, or ask for at most {cut - 1}"
-        )
-    return cut
+    return TokenDataset(numbers[:cut], size, about, TokenDataset(val, size, about))
 
 
 def prepare(source, tokenizer, cache):
     """Read and tokenise `source`; return the path of the tokens, a file named by its content.
 
-    This holds several copies of the whole text in memory, once per node. Raises UserError.
+    This holds several copies of the whole text in memory, once per node.
     """
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
     path = Path(cache, f"{key}.tokens")
-    if not is_whole(path):
+    if not utils.is_whole(path):
         kind = tokens.build(tokenizer, text)
         numbers = torch.from_numpy(kind.encode(text))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write({"tokens": numbers, "tokenizer": kind.about}, path)
+            utils.write({"tokens": numbers, "tokenizer": kind.about}, path)
         except OSError as error:
-            raise UserError(
-                f"cannot keep the tokens in {path.parent} ({error.strerror or error}): make room, "
-                "or pass another --cache"
-            ) from None
+            why = f"{error.strerror or error}): make room, or pass another --cache"
+            raise UserError(f"cannot keep the tokens in {path.parent} ({why}") from None
     return path
 
 
-def is_whole(path):
-    """Whether the tokens are there, with the bytes that were written."""
-    try:
-        utils.check_sums(path)
-    except Exception:  # zipfile raises many types for a damaged file
-        return False
-    return True
-
-
 def read(source):
-    """The text of a file or an http(s) URL; by default, of Python's standard library.
-
-    Raises UserError.
-    """
+    """The text of a file or an http(s) URL; by default, of Python's standard library."""
     if not source:
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
@@ -182,11 +157,10 @@ class StepLoader:
 
 
 def validation(train_data, args):
-    """This rank's batches of the validation text, on the device. Together the ranks have each token
-    once.
+    """This rank's batches of the validation text, on the device. All ranks together have each token
+    once, and each rank as many batches of one size: windows past the end, all padding, fill them.
 
-    `train_data` is the loader of the training text. Every rank gets the same number of batches, all
-    of one size: windows past the end, which are all padding, fill them up.
+    `train_data` is the loader of the training text.
     """
     text, rank, world_size = train_data.dataset.val, dist.get_rank(), dist.get_world_size()
     batch = args.batch_size // world_size // train_data.accumulation

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from tqdm import tqdm
 from tqdm.contrib import DummyTqdmFile
 
+import utils
+from guard import UserError
 from mingpt import flops
 
 GOOD = 0.9  # share of the time spent computing; below it, the log warns of slow data
@@ -58,7 +60,7 @@ class Metrics:
         computing = 1 - self.loader.seconds / (now - self.started)
         self.steps = step + 1
         mfu = {"mfu": speed / self.limit} if self.limit else {}
-        self._say(
+        utils.show(
             f"Step {step + 1:5} | train loss {loss:.4f} | {speed:,.0f} tokens/s"
             + (f" | MFU {mfu['mfu']:.1%}" if mfu else "")
             + f" | computing {computing:.1%} of the time"
@@ -68,7 +70,7 @@ class Metrics:
             self.bar.close()
         self._keep(step, train_loss=loss, tokens_per_second=speed, **mfu, computing=computing)
         if computing < GOOD:
-            self._say(
+            utils.show(
                 f"Only {computing:.0%} of the time goes into computing, the rest into waiting for "
                 "data: put the --cache on a faster disk"
             )
@@ -77,13 +79,9 @@ class Metrics:
     def validated(self, step, totals):
         """Log a line about a validation: `totals` is a tensor [summed loss, tokens]."""
         loss, count = totals.tolist()
-        self._say(f"Step {step + 1:5} | val loss {loss / count:.4f} over {count:,.0f} tokens")
+        utils.show(f"Step {step + 1:5} | val loss {loss / count:.4f} over {count:,.0f} tokens")
         self._keep(step, val_loss=loss / count)
         self.steps, self.mark = step + 1, time.perf_counter()  # the speed leaves validation out
-
-    def _say(self, line):
-        sys.stdout.write(line + "\n")  # one write, because a thread prints too
-        sys.stdout.flush()
 
     def _keep(self, step, **values):
         """Log the values. If that fails, print why, and let training continue."""
@@ -95,7 +93,7 @@ class Metrics:
                     self.board.add_scalar(name, value, step + 1)
                 self.board.flush()
         except OSError as error:
-            self._say(
+            utils.show(
                 f"This line is not kept, the log cannot be written ({error.strerror}): make room, "
                 "or give permission to write it"
             )
@@ -106,7 +104,7 @@ class Metrics:
         kept = next(name for name in names if not name.exists())
         if self.path.exists():
             self.path.rename(kept)
-            self._say(f"{self.path} of an earlier run is kept as {kept}")
+            utils.show(f"{self.path} of an earlier run is kept as {kept}")
 
 
 def _append(path, line):
@@ -121,4 +119,7 @@ def _append(path, line):
 def _board(folder):
     from torch.utils.tensorboard import SummaryWriter  # slow to import, and an optional package
 
-    return SummaryWriter(folder)
+    try:
+        return SummaryWriter(folder)
+    except OSError as error:
+        raise UserError(f"cannot write --tensorboard {folder}: {error.strerror or error}") from None

@@ -1,11 +1,17 @@
 """A checkpoint that cannot be read or written: the script prints one line and loses nothing."""
 
+import contextlib
 import os
+import re
 import resource
+from functools import partial
 
 import pytest
 import torch
+from torch.optim import SGD, AdamW
 
+import utils
+from guard import UserError
 from tests.mistakes import ALONE, RESTARTS_ONCE, alone, check_said_once, python
 from tests.processes import SPINE, run
 
@@ -13,32 +19,33 @@ AFRESH, RESUMING = SPINE[:2], SPINE[2:]
 AWAY = ": move it away to start afresh, or pass another --checkpoint_path"
 
 
-def checkpoint(epochs_run=1, features=20):
+MOMENTUM_SGD = partial(SGD, lr=1e-3, momentum=0.9)
+
+
+def checkpoint(epochs_run=1, features=20, kind=MOMENTUM_SGD):
+    """What training would save, after a step."""
     model = torch.nn.Linear(features, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = kind(model.parameters())
+    model(torch.ones(features)).sum().backward()
+    optimizer.step()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     return {**state, "epochs_run": epochs_run}
 
 
-def checkpoint_of_adamw():
-    """With a state per parameter, as after a step."""
-    model = torch.nn.Linear(20, 1)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(20)).sum().backward()
-    optimizer.step()
-    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epochs_run": 10}
+def changed(*path, to=None):
+    """Write a checkpoint whose part at `path` is `to`, or `to(part)`, or gone."""
 
+    def write(file):
+        whole = part = checkpoint()
+        for key in path[:-1]:
+            part = part[key]
+        if to is None:
+            del part[path[-1]]
+        else:
+            part[path[-1]] = to(part[path[-1]]) if callable(to) else to
+        torch.save(whole, file)
 
-def spoilt():
-    found = checkpoint()
-    found["model"]["weight"][0, 3] = float("nan")
-    return found
-
-
-def misshapen():
-    found = checkpoint()
-    found["optimizer"]["state"] = {0: {"momentum_buffer": torch.zeros(7)}}
-    return found
+    return write
 
 
 def truncated(file):
@@ -47,34 +54,28 @@ def truncated(file):
 
 
 DAMAGED = "is damaged, or no checkpoint at all"
-FORMAT = "is not in the format of this series (model, optimizer, epochs_run)"
-FITS_NOT = "belongs to another model or optimizer ({})"
-SIZES = "size mismatch for weight: copying a param with shape torch.Size([1, 19]) from checkpoint, "
-SIZES += "the shape in current model is torch.Size([1, 20])."
+MISFIT = "does not fit this run ({})"
+SIZES = "RuntimeError: size mismatch for weight: copying a param with shape torch.Size([1, 19]) "
+SIZES += "from checkpoint, the shape in current model is torch.Size([1, 20])."
+NUMBERED = "ValueError: the optimizer's parameters are not numbered"
+EMPTY = "ValueError: the optimizer's state is empty"
+NO_WEIGHT = "ValueError: momentum_buffer is [(torch.float32, torch.Size({}), torch.strided)], as "
+NO_WEIGHT += "no weight"
+STATE, GROUPS = ("optimizer", "state"), ("optimizer", "param_groups")
+MOMENTUM = (*STATE, 0, "momentum_buffer")
 BAD = {
     "truncated": (truncated, DAMAGED),
     "a thesis": (lambda file: file.write_text("a thesis, not a checkpoint\n" * 99), DAMAGED),
-    "of the official series": (
-        lambda file: torch.save({"MODEL_STATE": checkpoint()["model"], "EPOCHS_RUN": 10}, file),
-        FORMAT,
-    ),
-    "of another model": (
-        lambda file: torch.save(checkpoint(10, 19), file), FITS_NOT.format(SIZES)
-    ),
-    "of lists": (
-        lambda file: torch.save(checkpoint() | {"model": [1, 2]}, file), FORMAT
-    ),
-    "of -3 epochs": (
-        lambda file: torch.save(checkpoint(-3), file), "has epochs_run -3, but must have at least 1"
-    ),
-    "of half an epoch": (lambda file: torch.save(checkpoint(0.5), file), FORMAT),
-    "with a NaN": (lambda file: torch.save(spoilt(), file), "has weights that are not finite"),
-    "with a momentum of another shape": (
-        lambda file: torch.save(misshapen(), file), "has a momentum_buffer of [7], as no weight"
-    ),
+    "of another model": (lambda file: torch.save(checkpoint(10, 19), file), MISFIT.format(SIZES)),
     # SGD loads it, but would fail in its first step.
     "of another optimizer": (
-        lambda file: torch.save(checkpoint_of_adamw(), file), FITS_NOT.format("'momentum'")
+        lambda file: torch.save(checkpoint(10, kind=AdamW), file),
+        MISFIT.format("KeyError: 'momentum'"),
+    ),
+    "without a learning rate": (changed(*GROUPS, 0, "lr"), MISFIT.format("KeyError: 'lr'")),
+    "with a NaN": (
+        changed("model", "weight", to=torch.full((1, 20), torch.nan)),
+        MISFIT.format("ValueError: weight is not finite"),
     ),
 }  # fmt: skip
 
@@ -92,6 +93,70 @@ def test_bad_checkpoint_is_named_and_not_touched(kind, lesson, tmp_path):
     assert "Epoch" not in process.stdout
     assert os.listdir(tmp_path) == [f"{lesson}.pt"]
     assert (tmp_path / f"{lesson}.pt").read_bytes() == before
+
+
+# What is wrong with a file that torch.load reads.
+JUNK = {
+    "the official series": (changed("epochs_run"), "KeyError: 'epochs_run'"),
+    "-3 epochs": (changed("epochs_run", to=-3), "ValueError: epochs_run is -3"),
+    "half an epoch": (changed("epochs_run", to=0.5), "ValueError: epochs_run is 0.5"),
+    "True epochs": (changed("epochs_run", to=True), "ValueError: epochs_run is True"),
+    "no model": (changed("model"), "KeyError: 'model'"),
+    "a list as model": (
+        changed("model", to=[1, 2]), "AttributeError: 'list' object has no attribute 'values'"
+    ),
+    "a weight of None": (
+        changed("model", "weight", to=lambda _: None),
+        "AttributeError: 'NoneType' object has no attribute 'dtype'",
+    ),
+    "float64": (changed("model", "weight", to=torch.Tensor.double), NO_WEIGHT.format([1, 20])),
+    "whole numbers": (changed("model", "bias", to=torch.Tensor.long), NO_WEIGHT.format([1])),
+    "a list as state": (
+        changed(*STATE, to=[]), "AttributeError: 'list' object has no attribute 'keys'"
+    ),
+    "no state": (changed(*STATE, to={}), EMPTY),
+    "half of a state": (changed(*MOMENTUM), EMPTY),
+    "a state of no parameter": (changed(*STATE, "0", to={}), NUMBERED),
+    "a momentum of None": (
+        changed(*MOMENTUM, to=lambda _: None),
+        "AttributeError: 'NoneType' object has no attribute 'dtype'",
+    ),
+    "an infinite momentum": (
+        changed(*MOMENTUM, to=lambda one: one / 0), "ValueError: momentum_buffer is not finite"
+    ),
+    "a momentum of another shape": (changed(*MOMENTUM, to=torch.zeros(7)), NO_WEIGHT.format([7])),
+    "no list of groups": (
+        changed(*GROUPS, to=3), "TypeError: 'int' object is not iterable"
+    ),
+    "no dictionary as group": (
+        changed(*GROUPS, 0, to="lr"), "TypeError: string indices must be integers, not 'str'"
+    ),
+    "a rate of NaN": (changed(*GROUPS, 0, "lr", to=torch.nan), "ValueError: lr is nan"),
+    "a momentum below 0": (
+        changed(*GROUPS, 0, "momentum", to=-0.9), "ValueError: momentum is -0.9"
+    ),
+    "a number as flag": (changed(*GROUPS, 0, "maximize", to=7), "ValueError: maximize is 7"),
+    "other numbers": (changed(*GROUPS, 0, "params", to=[1, 0]), NUMBERED),
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", JUNK)
+def test_junk_is_refused(kind, tmp_path):
+    write, says = JUNK[kind]
+    write(tmp_path / "junk.pt")
+    line = re.escape(f"junk.pt {MISFIT.format(says)}{AWAY}")
+    with pytest.raises(UserError, match=f"^{line}$"), contextlib.chdir(tmp_path):
+        utils.read_checkpoint("junk.pt")
+
+
+def test_an_optimizer_without_a_state_resumes(tmp_path):
+    """As plain SGD saves it, and an fp16 run that has skipped all its steps."""
+    for kind, others in ((partial(SGD, lr=1e-3), {}), (AdamW, {"scaler": {"scale": 1.0}})):
+        saved = {**checkpoint(kind=kind), **others}
+        saved["optimizer"]["state"] = {}
+        torch.save(saved, tmp_path / "model.pt")
+        assert utils.read_checkpoint(tmp_path / "model.pt")["epochs_run"] == 1
 
 
 def test_bad_checkpoint_is_named_once_by_two_workers(tmp_path):
@@ -161,8 +226,8 @@ def test_nothing_left_to_do(lesson, tmp_path):
 def test_full_disk_costs_nothing_that_was_saved(lesson, tmp_path):
     """A limit on file sizes plays the full disk."""
     file = tmp_path / f"{lesson}.pt"
-    torch.save(checkpoint(), file)  # without momentum yet: smaller than what will be saved
-    before, size = file.read_bytes(), file.stat().st_size + 200
+    torch.save(checkpoint(), file)
+    before, size = file.read_bytes(), file.stat().st_size - 200
     process = run(
         lesson, 4, 2, cwd=tmp_path, launcher=RESTARTS_ONCE,
         prelude=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),

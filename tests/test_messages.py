@@ -1,5 +1,6 @@
 """What a successful run prints: the device and why, and every epoch once, on whole lines."""
 
+import io
 import os
 import re
 import subprocess
@@ -54,6 +55,14 @@ def test_a_line_is_one_write(monkeypatch):
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
     utils.report(0, torch.tensor([1.0, 2.0]), time.perf_counter())
     assert len(written) == 1 and re.fullmatch(EPOCH + "\n", written[0])
+
+
+@pytest.mark.quick
+def test_a_terminal_that_has_no_such_letter(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    utils.show("2 × 3\n– é.pt")
+    assert terminal.buffer.getvalue() == b"2 \\xd7 3\n\\u2013 \\xe9.pt\n"
 
 
 REASONS = {

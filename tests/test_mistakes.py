@@ -2,13 +2,15 @@
 
 import os
 import re
+import subprocess
+import sys
 from typing import NamedTuple
 
 import pytest
 
 from tests import processes
 from tests.mistakes import ALONE, FOUR, RESTARTS_ONCE, check_said_once, fake, python
-from tests.processes import LESSONS, run
+from tests.processes import LESSONS, LIMIT, ROOT, run
 
 pytestmark = pytest.mark.quick
 
@@ -62,10 +64,10 @@ MISTAKES = {
         "multinode", "1 1", "4 processes, but 1 GPU: set --nproc_per_node=1, or CUDA_VIS.* the CPU",
         FOUR, fake(count=1),
     ),
-    "no folder": path("no/a.pt", "no folder .*/no for the checkpoint: make it, or pass another .*"),
+    "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),
     "a folder": Mistake(
         "multinode", "1 1 --checkpoint_path .",
-        "--checkpoint_path .* is a folder, but must name a file", ALONE,
+        "--checkpoint_path .* is no file that you can read: pass another .*", ALONE,
     ),
     # Even root, which ignores permissions, cannot make a file there.
     "read-only folder": path("/proc/a.pt", r"cannot write to /proc \(.+\): pass another .*"),
@@ -92,3 +94,12 @@ def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
     assert process.status == 1 and process.lines == []
     documented = LESSONS["multigpu"].run
     check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
+
+
+@pytest.mark.parametrize("lesson", ["single_gpu", "multinode"])
+def test_python_without_docstrings(lesson, tmp_path):
+    words = [sys.executable, "-OO", ROOT / LESSONS[lesson].file]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
+    says = "python -OO drops the docstring, which says how to start this: use -O"
+    assert (ended.returncode, ended.stderr) == (2, f"{lesson}.py: {says}\n")
+    assert os.listdir(tmp_path) == []

@@ -19,19 +19,23 @@ from tests.processes import LIMIT, ROOT
 
 @pytest.fixture
 def made(group, config):
-    """Make the CheckpointFile of a run with these options, and the run's optimizer."""
+    """Make the CheckpointFile of a run with these options, and what it would save after a step."""
 
     def make(**options):
         args = config(**options)
         dataset, model, optimizer = trainer.load_train_objs(args)
         loader = trainer.prepare_dataloader(dataset, args)
-        return checkpoints.CheckpointFile(args, model, loader), optimizer
+        model(*loader[0][0]).backward()
+        optimizer.step()
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": {}}
+        states["rng"] = [checkpoints.rng_state(torch.device("cpu"))]
+        return checkpoints.CheckpointFile(args, model, loader), {**states, "steps_run": 3}
 
     return make
 
 
-def save(file, **content):
-    file.save({"model": {}, "steps_run": 3, **content})
+def save(file, content):
+    file.save(content)
     file.wait()
 
 
@@ -43,8 +47,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_checkpoint_of_another_run(what, made, tmp_path, monkeypatch):
-    save(made()[0])
+def test_a_checkpoint_of_another_run(what, made, tmp_path):
+    save(*made())
     value, message = OTHERS[what]
     if what == "data":
         value = str(tmp_path / "another")
@@ -53,27 +57,30 @@ def test_a_checkpoint_of_another_run(what, made, tmp_path, monkeypatch):
     assert same.read()["steps_run"] == 3
     with pytest.raises(UserError, match=message):
         other.read()
-    monkeypatch.setenv("LOCAL_RANK", "1")  # it reads no weights, but refuses too
-    assert same.read() == {"steps_run": 0}
-    with pytest.raises(UserError, match=message):
-        other.read()
 
 
 def test_options_of_a_start_count_not_those_of_the_file(made):
-    file, optimizer = made()
-    save(file, optimizer=optimizer.state_dict(), scaler={})
+    save(*made())
     changed = made(beta2=0.9, weight_decay=0.3)[0].read()
-    optimizer.load_state_dict(changed["optimizer"])
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0]
-    assert [group["betas"] for group in optimizer.param_groups] == [(0.9, 0.9)] * 2
+    groups = changed["optimizer"]["param_groups"]
+    assert [group["weight_decay"] for group in groups] == [0.3, 0]
+    assert [group["betas"] for group in groups] == [(0.9, 0.9)] * 2
     scaler = torch.amp.GradScaler("cpu")
     scaler.load_state_dict(changed["scaler"])  # the user switches to fp16
     assert scaler.get_scale() > 1
 
 
+def test_only_one_process_of_a_node_reads_the_file(made, monkeypatch):
+    """tests/mingpt/test_once.py checks that all raise its error."""
+    file, content = made()
+    save(file, content)
+    monkeypatch.setattr(checkpoints, "run_once_per_node", lambda function: None)
+    assert file.read() == {"steps_run": 0}
+
+
 def test_a_checkpoint_that_names_no_library_is_continued_with_torchs(made, config, monkeypatch):
     """A checkpoint from a GPU, even if oneDNN is faster here."""
-    save(made()[0])
+    save(*made())
     monkeypatch.setattr(cpu, "seconds", lambda library, *_: float(library == "torch"))
     monkeypatch.setattr(checkpoints, "kernels", cpu.Products(config(products="auto")))
     file, _ = made()
@@ -83,15 +90,22 @@ def test_a_checkpoint_that_names_no_library_is_continued_with_torchs(made, confi
 
 @pytest.mark.parametrize("content, message", [
     (b"half of a file", "is damaged, or no checkpoint at all"),
-    (None, "is not a checkpoint of mingpt"),
+    (None, "does not fit this run .KeyError: 'steps_run'"),
 ])  # fmt: skip
 def test_a_file_that_is_no_checkpoint(content, message, tmp_path):
     path = tmp_path / "mingpt.pt"
     path.write_bytes(content) if content else torch.save({"model": {}, "optimizer": {}}, path)
     with pytest.raises(UserError, match=message):
         checkpoints.load(str(path))
-    with pytest.raises(UserError, match=r"no checkpoint .*: train one"):
-        checkpoints.load(str(path) + "x")
+
+
+def test_a_sample_without_a_checkpoint(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")  # to open it would wait for ever
+    monkeypatch.setattr(sample.guard, "install_excepthook", lambda: None)
+    for name in ("none", "fifo"):
+        monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", str(tmp_path / name)])
+        with pytest.raises(UserError, match=f"no checkpoint .*{name}: train one, or pass its --"):
+            sample.main()
 
 
 def test_saving_waits_for_no_disk(made, tmp_path, monkeypatch):
@@ -111,11 +125,11 @@ FAILING = """
 import guard, torch
 from types import SimpleNamespace
 from mingpt import checkpoints
-from mingpt.model import GPTConfig
+from mingpt.config import Config
+from mingpt.model import GPT, GPTConfig
 
 def main():
-    args = SimpleNamespace(checkpoint_path="mingpt.pt", compile=False)
-    model = SimpleNamespace(config=GPTConfig())
+    args, model = Config(), GPT(GPTConfig(1, 1, 1, 1, 1))
     loader = SimpleNamespace(dataset=SimpleNamespace(about={}))
     file = checkpoints.CheckpointFile(args, model, loader)
     file.save({"model": {"w": torch.ones(9)}, "steps_run": 3})
@@ -134,7 +148,7 @@ def test_a_save_under_way_is_completed_when_training_fails(tmp_path):
     )  # fmt: skip
     assert ended.returncode == 1, ended
     assert re.fullmatch(r"(?s)Traceback .* in main\nKeyError: 'boom'\n", ended.stderr)
-    assert checkpoints.load(str(tmp_path / "mingpt.pt"))["steps_run"] == 3
+    assert torch.load(tmp_path / "mingpt.pt")["steps_run"] == 3
     assert sorted(leftovers(tmp_path)) == ["mingpt.pt", "slow"]
 
 
@@ -148,39 +162,84 @@ def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
     assert copy["a"].data_ptr() == copy["b"][0].data_ptr()
 
 
-def junk(name, value):
-    def change(checkpoint):
-        checkpoint[name] = value(checkpoint[name]) if callable(value) else value
-
-    return change
+def other(**changes):
+    return lambda old: {**old, **changes}
 
 
+def without(name):
+    return lambda old: {key: value for key, value in old.items() if key != name}
+
+
+def typed(kind):
+    return lambda old: {name: weight.to(kind) for name, weight in old.items()}
+
+
+def state(change):
+    def changed(old):
+        change(old["state"])
+        return old
+
+    return changed
+
+
+# The part, what it becomes, and what the line says.
 JUNK = {
-    "lists": (junk("model", [1, 2]), "is not in the format of this series"),
-    "an unknown field": (junk("model_config", lambda old: old | {"colour": 1}), "colour"),
-    "a field too few": (
-        junk("model_config", lambda old: old | {"n_embd": 50}), "n_embd is 50, but must be a mult"
+    "-3 steps": ("steps_run", lambda _: -3, "steps_run is -3"),
+    "2.5 steps": ("steps_run", lambda _: 2.5, "steps_run is 2.5"),
+    "a list as model": ("model", lambda _: [1, 2], "'list' object has no attribute 'values'"),
+    "a weight too few": ("model", without("lm_head.weight"), "Missing key"),
+    "a weight of another type": (
+        "model", lambda old: {**old, "lm_head.weight": old["lm_head.weight"].half()},
+        "not all weights are float32",
     ),
-    "another size": (junk("model_config", lambda old: old | {"n_layer": 1}), "mingpt can read"),
-    "another vocabulary": (
-        junk("text", lambda old: old | {"vocabulary": old["vocabulary"][:-1]}), "kinds of tokens"
+    "a bias of 0 to 255": ("model", typed(torch.uint8), "ValueError: exp_avg is"),
+    "an unknown field": ("model_config", other(colour=1), "unexpected keyword .* 'colour'"),
+    "a field too few": ("model_config", without("n_layer"), "Missing key"),
+    "an impossible field": ("model_config", other(n_embd=50), "n_embd is 50, but must be a mult"),
+    "another size": ("model_config", other(n_layer=1), "Unexpected key"),
+    "half a layer": ("model_config", other(n_layer=2.5), "'float' object"),
+    "a list as shape": ("model_config", lambda _: [1, 2], "must be a mapping, not list"),
+    "a vocabulary of another size": ("text", other(vocabulary="ab"), "2 kinds of tokens for 8 sc"),
+    "GPT-2's vocabulary": ("text", other(kind="gpt2"), "50257 kinds of tokens for 8 scores"),
+    "no vocabulary": ("text", without("vocabulary"), "KeyError: 'vocabulary'"),
+    "a number as vocabulary": ("text", other(vocabulary=8), "'int' object has no attribute"),
+    "a list as text": ("text", lambda _: ["chars"], "list indices must be"),
+    "no random states": ("rng", lambda _: [], "list index out of range"),
+    "random states of zeros": (
+        "rng", lambda old: [{"cpu": torch.zeros_like(old[0]["cpu"])}], "Invalid mt19937 state"
     ),
-    "no vocabulary": (junk("text", {"kind": "chars"}), "mingpt can read"),
-    "-3 steps": (junk("steps_run", -3), "has steps_run -3, but must have at least 1"),
-}
+    "random states of a GPU alone": ("rng", lambda old: [{"cuda": old[0]["cpu"]}], "'cpu'"),
+    "a word as scaler": ("scaler", lambda _: "scale", "'str' object has no attribute 'values'"),
+    "words in the scaler": ("scaler", lambda _: {"scale": "1"}, "'<=' not supported"),
+    "a scale of NaN": ("scaler", lambda _: {"scale": torch.nan}, "the scaler is {'scale': nan}"),
+    "a state too few": ("optimizer", state(lambda old: old.pop(5)), "steps with 39 weights"),
+    "another step": (
+        "optimizer", state(lambda old: old[5]["step"].add_(1)), r"took \[.*2.0.*\] steps with"
+    ),
+    "two numbers as step": (
+        "optimizer", state(lambda old: old[5].update(step=torch.ones(2))), "to Scalar"
+    ),
+    "a moment of another shape": (
+        "optimizer",
+        lambda old: {**old, "state": {0: {"exp_avg": torch.ones(7)}}},
+        r"exp_avg is .*7.*, as no weight",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", JUNK)
-def test_writing_with_what_is_not_quite_a_checkpoint(kind, made, tmp_path, monkeypatch):
-    file, _ = made()
-    args = file.args
-    model = trainer.load_train_objs(args)[1]
-    save(file, model=model.state_dict())
-    checkpoint = torch.load(args.checkpoint_path)
-    change, message = JUNK[kind]
-    change(checkpoint)
-    torch.save(checkpoint, args.checkpoint_path)
-    monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", args.checkpoint_path])
+def test_what_is_not_quite_a_checkpoint(kind, made, tmp_path, monkeypatch):
+    """Neither the trainer nor sample.py uses it."""
+    file, content = made()
+    save(file, content)
+    part, change, message = JUNK[kind]
+    checkpoint = torch.load(file.path)
+    checkpoint[part] = change(checkpoint[part])
+    torch.save(checkpoint, file.path)
+    message = rf"^[^\n]*mingpt.pt does not fit this run \([^\n]*{message}[^\n]*\): move it away"
+    with pytest.raises(UserError, match=message):
+        file.read()
+    monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", file.path])
     monkeypatch.setattr(sample.guard, "install_excepthook", lambda: None)
     with pytest.raises(UserError, match=message):
         sample.main()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from guard import UserError
-from mingpt import cli, config, sample, tokens
+from mingpt import cli, config, metrics, sample, tokens
 from mingpt import main as command_line
 from mingpt.config import Config
 from tests.mingpt import texts
@@ -100,6 +100,25 @@ def test_a_compiler_that_is_missing_is_named(monkeypatch):
     with pytest.raises(UserError, match=r"no nonesuch: .* or pass --no_compile$"):
         command_line.ready(config.PRESETS["gpu"])
     command_line.ready(cli.parse(Config, ["--no_compile"], config.PRESETS["gpu"], "about"))
+
+
+@pytest.mark.parametrize("field, value, says", [
+    ("seed", 2**63, "seed is 9223372036854775808, but must fit into 64 bits"),
+    ("seed", -(2**63) - 1, "seed is -9223372036854775809, but must fit into 64 bits"),
+    ("temperature", float("nan"), "temperature is nan, but must be at least 0"),
+    ("temperature", -1e-9, "temperature is -1e-09, but must be at least 0"),
+    ("count", 0, "count is 0, but must be at least 1"),
+    ("prompt", "", "prompt is empty, but must have a character, or be left out"),
+])  # fmt: skip
+def test_a_sample_that_cannot_be(field, value, says):
+    with pytest.raises(UserError, match=f"^{re.escape(says)}$"):
+        sample.Options(**{field: value})
+
+
+def test_a_board_that_cannot_be_written():
+    pytest.importorskip("tensorboard", reason="no tensorboard: --tensorboard needs it")
+    with pytest.raises(UserError, match=r"^cannot write --tensorboard /proc/board: No such file"):
+        metrics._board("/proc/board")
 
 
 def test_characters_come_back_and_others_are_refused():

@@ -130,6 +130,7 @@ def test_generate(training):
     assert model.training is training
     assert longest.shape == (2, 23) and torch.equal(longest[:, :3], tokens)
     assert torch.equal(longest, model.generate(tokens, 20, top_k=1))
+    assert torch.equal(longest, model.generate(tokens, 20, temperature=1e-45))  # would overflow
     model.eval()
     for end in (3, 12, 22):
         logits = model(longest[:, max(0, end - 12) : end])[:, -1]

@@ -13,7 +13,7 @@ from mingpt import data
 TEXTS = {
     "missing": (None, r"cannot read --data .*: No such file or directory"),
     "not text": (b"a\xff\xfe", r"cannot read --data .*: 'utf-8' .* decode byte 0xff in position 1"),
-    "short": (b"s" * 50, r"the text has 50 tokens, .* but block_size is 64: .* at most 44$"),
+    "short": (b"s" * 50, r"the text has 50 tokens, .* than block_size, 64: .* at most 44$"),
     "shorter": (b"a text of nineteen.", r"the text has 19 tokens, but must have 20"),
 }
 

@@ -69,13 +69,30 @@ def test_a_file_that_is_none(tmp_path):
         weights.load(made(), tmp_path / "half")
 
 
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    model = made()
+    before = model.transformer.ln_f.bias.clone()
+    state = {
+        name: transposed(name, weight) for name, weight in model.transformer.state_dict().items()
+    }
+    state["ln_f.bias"] = torch.full((32,), torch.nan)
+    save_file(state, tmp_path / "file")
+    with pytest.raises(UserError, match=r"file has numbers in ln_f.bias that are not finite: pass"):
+        weights.load(model, tmp_path / "file")
+    assert torch.equal(model.transformer.ln_f.bias, before)
+
+
+def transposed(name, weight):
+    """As it is published."""
+    is_linear = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
+    return weight.t().contiguous() if is_linear else weight.clone()
+
+
 def test_fine_tuning_in_half_precision_goes_on_as_if_never_stopped(text, tmp_path):
     torch.manual_seed(1)  # the run's is 0
     config = GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16)
     state = GPT(config).transformer.state_dict()
-    for name, weight in state.items():
-        if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
-            state[name] = weight.t().contiguous()
+    state = {name: transposed(name, weight) for name, weight in state.items()}
     save_file(state, tmp_path / "published.safetensors")
     words = options(data=text, init_from=tmp_path / "published.safetensors", precision="fp16")
     words += ["--warmup_steps", 0, "--learning_rate", 1e-3, "--min_learning_rate", 1e-3]
