@@ -90,14 +90,15 @@ def exercises() -> dict[str, Exercise]:
     found = []
     for lesson in series.load(ROOT):
         if lesson.name in OF:
-            told = table["edits"][lesson.name]
-            steps = tuple(_edit(edit, **told[edit.name]) for edit in lesson.edits)
+            hints, hunts = table["edits"][lesson.name], table["hunts"][lesson.name]
+            steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]
-            found += [_hunt(lesson, **hunt) for hunt in table["hunts"][lesson.name]]
+            found += [_hunt(lesson, name, **hunt) for name, hunt in hunts.items()]
     return {exercise.name: exercise for exercise in found}
 
 
-def _edit(edit: Edit, check: str, hint: str) -> Exercise:
+def _edit(edit: Edit, hint: str) -> Exercise:
+    check = next(one.name for one in OF[edit.lesson.name] if one.edit == edit.name)
     left_out = dropped(edit)
     others = [one for one in edit.lesson.edits if one is not edit]
     gone = {one.name for one in others if _added(one.lines) <= _added(left_out)}

@@ -47,8 +47,18 @@ class Step:
     through: str
 
 
+class Facts:
+    facts: list[dict]
+
+    def all(self, *kinds: str) -> list[dict]:
+        return [fact for fact in self.facts if fact["kind"] in kinds]
+
+    def first(self, *kinds: str) -> dict | None:
+        return next(iter(self.all(*kinds)), None)
+
+
 @dataclass(eq=False)
-class Worker:
+class Worker(Facts):
     """A process that trains, or should."""
 
     process: dict
@@ -67,12 +77,6 @@ class Worker:
     @property
     def node(self) -> str | None:
         return self.process["node"]
-
-    def all(self, *kinds: str) -> list[dict]:
-        return [fact for fact in self.facts if fact["kind"] in kinds]
-
-    def first(self, *kinds: str) -> dict | None:
-        return next(iter(self.all(*kinds)), None)
 
     @property
     def begin(self) -> dict:
@@ -208,24 +212,19 @@ class Save:
     def content(self) -> dict:
         return self.fact["content"]
 
-    @property
-    def epochs(self) -> int:
-        """How many epochs its worker had begun or, in a thread, how many its weights have seen."""
-        begun = [steps for steps in self.worker.epochs if steps[0].fact["t"] < self.fact["t"]]
-        if self.fact["thread"]:
-            found = prints(self.content)
-            while begun and not found.issuperset(begun[-1][-1].fact["parameters"]):
-                begun.pop()
-        return self.worker.started_after + len(begun)
-
-    @property
+    @cached_property
     def step(self) -> dict | None:
-        """The step whose weights it should have."""
-        if self.fact["thread"]:
-            epoch = self.epochs - self.worker.started_after
-            return self.worker.epochs[epoch - 1][-1].fact if epoch else self.worker.first("step")
+        """The step whose weights it should have: the last or, in a thread, the last that it has."""
+        found = prints(self.content)
         steps = [step.fact for step in self.worker.steps if step.fact["t"] < self.fact["t"]]
-        return steps[-1] if steps else None
+        written = [step for step in steps if found.issuperset(step["parameters"])]
+        return next(reversed((self.fact["thread"] and written) or steps), None)
+
+    @cached_property
+    def epochs(self) -> int:
+        """How many epochs its worker had begun at that step."""
+        begins = [steps[0].fact["t"] for steps in self.worker.epochs]
+        return self.worker.started_after + sum(self.step["t"] >= t for t in begins if self.step)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -233,17 +232,11 @@ class Save:
         return {key: number for key, number in found.items() if type(number) is int}
 
 
-class Run:
+class Run(Facts):
     """A recorded run."""
 
     def __init__(self, facts: list[dict]):
         self.facts = sorted(facts, key=lambda fact: fact["t"])
-
-    def all(self, *kinds: str) -> list[dict]:
-        return [fact for fact in self.facts if fact["kind"] in kinds]
-
-    def first(self, *kinds: str) -> dict | None:
-        return next(iter(self.all(*kinds)), None)
 
     @cached_property
     def asked(self) -> dict:
