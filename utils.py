@@ -237,7 +237,8 @@ def _check(checkpoint, count):
         raise ValueError(f"{count} is {checkpoint[count]}")
     groups, state = checkpoint["optimizer"]["param_groups"], checkpoint["optimizer"]["state"]
     numbers = [number for group in groups for number in group["params"]]
-    if numbers != [*range(len(numbers))] or not state.keys() <= {*numbers}:
+    named = all(isinstance(number, str) for number in numbers)  # by get_optimizer_state_dict
+    if not (named or numbers == [*range(len(numbers))]) or not state.keys() <= {*numbers}:
         raise ValueError("the optimizer's parameters are not numbered")
     for name, value in (option for group in groups for option in group.items()):
         if name in ("lr", "momentum", "dampening", "weight_decay"):

@@ -90,11 +90,11 @@ WRONG = {
     ),
     "no barrier": (
         "multigpu", [(BARRIER, "")],
-        "left-the-group", "rank 0 wrote the last file, and no other rank waited",
+        "left-the-group", "rank 0 wrote the last file, and called no collective after that",
     ),
     "a barrier before the last save": (
         "multigpu", [(BARRIER, ""), (EPOCH, EPOCH + "            dist.barrier()\n")],
-        "left-the-group", "rank 0 wrote the last file, and no other rank waited",
+        "left-the-group", "rank 0 wrote the last file, and called no collective after that",
     ),
     "processes that are joined whatever happens": (
         "multigpu",
@@ -111,7 +111,7 @@ WRONG = {
                                       "        dist.destroy_process_group()\n"
                                       "        return\n"
                                       "    dist")],
-        "ends-when-a-rank-fails", "the command ended with status 0",
+        "ends-when-a-rank-fails", "rank 1 failed",
     ),
     "a failed rank that lives on": (
         "multigpu",

@@ -47,7 +47,7 @@ def started_by_torchrun(run):
     own = {worker.process["pid"] for worker in run.processes}
     if children := [worker for worker in workers if worker.process["parent"] in own]:
         return False, f"the script itself started {len(children)} processes"
-    refused = run.crash and run.crash["type"] == "UserError"
+    refused = run.crash and run.crash["type"] == "UserError" and not run.attempts[0].trained
     if len(torchruns) < asked or refused:
         return False, ending(run) or f"torchrun started {len(torchruns)} of {asked} processes"
     return True, f"{len(torchruns)} processes"

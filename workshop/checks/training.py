@@ -63,6 +63,8 @@ def gradient_is_mean(run):
             for worker, fact in zip(workers, facts, strict=True):
                 compared += 1
                 used, right = _length(fact["used"]), _length(mean)
+                if not math.isfinite(used + right):
+                    continue  # the training has diverged
                 limit = limit or (used if 0 < used < 0.999 * right else 0)
                 clipped = limit and abs(used - limit) <= 1e-4 * limit
                 most = max(map(abs, fact["used"]))

@@ -1,13 +1,14 @@
 """Words for evidence: which rank, where, when."""
 
 import math
+import re
 
 from ..facts import Run, Worker
 
 
 def ranks(workers: list[Worker]) -> str:
     """`rank 0`, `ranks 0 and 1`."""
-    numbers = ["?" if worker.rank is None else str(worker.rank) for worker in workers]
+    numbers = sorted("?" if worker.rank is None else str(worker.rank) for worker in workers)
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
@@ -55,10 +56,6 @@ def wait(run: Run, worker: Worker) -> str:
 
 def _top(run, worker):
     """The innermost line of the learner's script in the worker's stack."""
-    for stack in run.all("stack"):
-        if stack["of"] == worker.process["pid"]:
-            for line in stack["text"].splitlines():
-                file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-                if rest and "/" not in file and file not in ("utils.py", "guard.py"):
-                    return f"{file}:{rest.split()[0]}"
-    return None
+    stacks = [stack["text"] for stack in run.all("stack") if stack["of"] == worker.process["pid"]]
+    found = re.search(r'File "(?!utils\.|guard\.)([\w.-]+)", line (\d+)', "".join(stacks))
+    return f"{found[1]}:{found[2]}" if found else None
