@@ -13,8 +13,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     backward    a backward pass began
     first, step       fingerprints of each parameter and tensor of the optimizer's state, before the
                 first step and after each step
-    gradient    of a step, all numbers: expected (of this rank's samples, computed by
-                the probe; None for another model's), used (by the optimizer)
+    gradient    of a step: sizes of its batches; all numbers: used (by the optimizer), expected (of
+                this rank's samples, computed by the probe; None for another model's)
     said        a line on stdout
     saved       path (None: to memory) and outline of a checkpoint; together: by all ranks; thread:
                 not the main one wrote

@@ -15,7 +15,7 @@ from tools.processes import Process, ended_with_us, environment, free_port, psut
 from .facts import Run, is_helper
 
 PROBE = Path(__file__).parent / "probe"
-LIMIT = 60  # seconds of processor time per act; five times that by the clock
+LIMIT = 60  # seconds of processor time per act; ten times that by the clock
 MOST = 100_000_000  # bytes that a run may write, so that endless prints do not fill the disk
 IDLE = 3  # seconds in which no process works or writes, while all ranks wait for each other
 QUIET = 20  # the same if one of them may end by itself, as after time.sleep
@@ -137,7 +137,7 @@ class _Stage:
             idle = now - last > IDLE and (now - last > QUIET or self._all_wait())
             late = {
                 f"{self.limit:.0f} s of processor time": sum(worked.values()) > self.limit,
-                f"{5 * self.limit:.0f} s": now - begun > 5 * self.limit,
+                f"{10 * self.limit:.0f} s": now - begun > 10 * self.limit,
                 f"{MOST:,} bytes": self._size() > MOST,
             }
             if idle or any(late.values()):

@@ -199,7 +199,7 @@ WRONG = {
                 "        with tempfile.NamedTemporaryFile(delete=False) as file:\n"
                 "            torch.save(checkpoint, file)\n"
                 "        shutil.move(file.name, self.path)\n")],
-        "saved-atomically", "from what may be another disk",
+        "saved-atomically", "from another disk that would be a copy",
     ),
     "a barrier for one rank": (
         "multigpu", [(BARRIER, "    if rank == 0:\n        dist.barrier()\n")],

@@ -64,14 +64,9 @@ def saved_atomically(run):
     parts = tuple(f"{save.path}/" for save in run.saves if save.fact["together"])
     final = {fact["path"] for fact in renames if not fact["path"].startswith(parts)}
     for fact in run.all("opened", "removed", "renamed"):
-        who, path = run.who(fact), fact["path"]
-        if fact["kind"] == "renamed":
-            path = fact["source"]
-            if os.path.isabs(path) and fact["path"] in final:
-                return (
-                    False,
-                    f"{who} moved {path} here, from what may be another disk: then it copies",
-                )
+        who, path = run.who(fact), fact.get("source", fact["path"])
+        if fact["kind"] == "renamed" and os.path.isabs(path) and fact["path"] in final:
+            return False, f"{who} moved {path}, but from another disk that would be a copy"
         if fact["kind"] == "opened" and path in final:
             return False, f"{who} wrote to {path} itself"
         if any(one["path"] == path and one["t"] > fact["t"] for one in renames if path in final):

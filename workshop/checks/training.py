@@ -44,50 +44,55 @@ def gradient_is_mean(run):
     gradient. A sum over N ranks is N times too long, a gradient left over from an earlier step does
     not belong to this one, and one that is zeroed before the step moves no weight.
     """
-    compared, limit = 0, 0  # clipping shortens to the same length in every step
+    compared, lengths = 0, []  # of gradients that are shorter than the mean
     for attempt in run.attempts:
         workers = attempt.trained
         steps = zip(*[worker.all("gradient") for worker in workers], strict=False)
         for number, facts in enumerate(steps):
-            for worker, fact in zip(workers, facts, strict=True):
-                if fact["expected"] is None:
-                    return False, (
-                        f"the optimizer of {worker.name} does not have the parameters of the model "
-                        "that computes the loss: no gradient reaches them, and they do not change"
-                    )
+            if strange := [w for w, f in zip(workers, facts, strict=True) if f["expected"] is None]:
+                return False, (
+                    f"the optimizer of {strange[0].name} does not have the parameters of the model "
+                    "that computes the loss: no gradient reaches them, and they do not change"
+                )
             if len({len(fact["used"]) for fact in facts}) > 1:
                 return False, "the ranks train models of different sizes"
-            total = sum(fact["samples"] for fact in facts)
-            weighted = ([n * fact["samples"] for n in fact["expected"]] for fact in facts)
+            sizes = [sum(fact["batches"]) for fact in facts]
+            if any(len(set(fact["batches"])) > 1 for fact in facts):
+                continue  # accumulated over unequal batches: a mean of means is usual
+            total = sum(sizes)
+            weighted = ([n * s for n in f["expected"]] for f, s in zip(facts, sizes, strict=True))
             mean = [sum(column) / total for column in zip(*weighted, strict=True)]
             for worker, fact in zip(workers, facts, strict=True):
                 compared += 1
-                used, right = _length(fact["used"]), _length(mean)
-                if not math.isfinite(used + right):
-                    continue  # the training has diverged
-                limit = limit or (used if 0 < used < 0.999 * right else 0)
-                clipped = limit and abs(used - limit) <= 1e-4 * limit
-                most = max(map(abs, fact["used"]))
-                each = [min(most, max(-most, number)) for number in mean]  # clip_grad_value_
-                scale = used / right if clipped else 1
-                if not _same(fact["used"], mean, scale) and not (
-                    most and _same(fact["used"], each, 1)
-                ):
-                    still = "" if used else ": the weights do not change"
-                    still = ", in another direction" if abs(used - right) < 1e-3 * right else still
+                if not _is(fact["used"], mean, lengths):
+                    used, right = _length(fact["used"]), _length(mean)
+                    told = ", in another direction" if abs(used - right) < 1e-3 * right else ""
+                    told = told if used else ": the weights do not change"
                     return False, (
                         f"in {worker.place(number)}, {worker.name} used a gradient of length "
-                        f"{used:.4g}; the mean of all ranks' has {right:.4g}{still}"
+                        f"{used:.4g}; the mean of all ranks' has {right:.4g}{told}"
                     )
     if not compared and not any(attempt.trained for attempt in run.attempts):
         return None
     return True, f"compared in {compared} steps"
 
 
-def _same(one, other, scale):
-    """Whether `one` is `other`, scaled."""
-    apart = _length([a - scale * b for a, b in zip(one, other, strict=True)])
-    return apart <= 1e-4 * scale * _length(other)  # false for nan
+def _is(used, mean, lengths):
+    """Whether `used` is the mean, perhaps clipped: to a length that is always the same, or number
+    by number. `lengths` gets its length if that is shorter."""
+    length, right, most = _length(used), _length(mean), max(map(abs, used))
+    if not math.isfinite(length + right):
+        return True  # the training has diverged
+    if 0 < length < 0.999 * right:
+        lengths.append(length)
+    clipped = [min(most, max(-most, number)) for number in mean]
+    always = lengths and abs(length - lengths[0]) <= 1e-4 * length
+    shorter = [number * length / right for number in mean] if always and right else mean
+    return _near(used, mean) or _near(used, shorter) or (most > 0 and _near(used, clipped))
+
+
+def _near(one, other):
+    return _length(map(float.__sub__, one, other)) <= 1e-4 * _length(other)  # false for nan
 
 
 def _length(vector):

@@ -23,7 +23,7 @@ _depth = 0  # of nested module calls
 _trained = _used = 0  # samples: that a model saw, and that a step used
 _steps = 0
 _random = None  # the state of torch's generator before the running forward pass
-_expected, _count = {}, 0  # by parameter: the summed gradient of this step's samples, and how many
+_expected, _sizes = {}, []  # by parameter: the summed gradient of this step's samples; its batches
 
 
 def watch():
@@ -95,7 +95,7 @@ def _note_batch(module, args, kwargs, output):
 
 def _expect(module, args, kwargs, targets):
     """Add up the gradients of the mean squared error, computed apart from the script's graph."""
-    global _count, _depth
+    global _depth
     bare = module.module if isinstance(module, DistributedDataParallel) else module
     if sum(p.numel() for p in bare.parameters()) > FEW:
         return
@@ -109,7 +109,7 @@ def _expect(module, args, kwargs, targets):
         _depth -= 1
     loss = F.mse_loss(output, targets)
     gradients = torch.autograd.grad(loss, list(copies.values()), materialize_grads=True)
-    _count += len(targets)
+    _sizes.append(len(targets))
     for p, gradient in zip(learned.values(), gradients, strict=True):
         _expected[p] = _expected.get(p, 0) + len(targets) * gradient
 
@@ -146,7 +146,6 @@ def _before_step(optimizer, args, kwargs):
 
 @recorder.guarded
 def _note_before_step(optimizer):
-    global _count
     if _steps == 0:
         recorder.fact("first", **_replica(optimizer))
     parameters = _parameters(optimizer)
@@ -155,10 +154,10 @@ def _note_before_step(optimizer):
         expected = None
         if any(p in _expected for p in parameters):
             sums = [_expected.get(p, torch.zeros_like(p)) for p in parameters]
-            expected = [number / _count for number in _numbers(sums)]
-        recorder.fact("gradient", samples=_count, expected=expected, used=_numbers(used))
+            expected = [number / sum(_sizes) for number in _numbers(sums)]
+        recorder.fact("gradient", batches=[*_sizes], expected=expected, used=_numbers(used))
     _expected.clear()
-    _count = 0
+    _sizes.clear()
 
 
 @recorder.guarded
