@@ -191,7 +191,7 @@ Fault tolerance
 #       :pyobject: write
 #
 #    .. literalinclude:: ../../utils.py
-#       :pyobject: read
+#       :pyobject: read_checkpoint
 #
 # .. diagram:: resume
 #
