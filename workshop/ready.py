@@ -111,11 +111,14 @@ def _machine(folder):
 
 def _packages(folder):
     """Whether this Python has what `make` installs."""
-    from tools.bootstrap import PROJECT, has
-
+    told = f"{sys.version.split()[0]}, {sys.executable}"
+    try:
+        from tools.bootstrap import PROJECT, has
+    except FileNotFoundError:
+        return f"{told}, packages not compared, because there is no pyproject.toml"
     if missing := [one for one in PROJECT["dependencies"] if not has(one)]:
         raise NotReady(f"{sys.executable} lacks {', '.join(missing)}", ACTIVATE)
-    return f"{sys.version.split()[0]}, {sys.executable}, with {', '.join(PROJECT['dependencies'])}"
+    return f"{told}, with {', '.join(PROJECT['dependencies'])}"
 
 
 def _torch(folder):
