@@ -22,7 +22,7 @@ def test_sigterm(training, undisturbed):
 
 def test_with_fewer_nodes_meanwhile(training):
     """NNODES=1:2: one node trains alone until another joins it."""
-    training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "150", *ARGS[2:]]
+    training.env, training.args = {**ENV, "NNODES": "1:2"}, ["multinode.py", "400", *ARGS[2:]]
     training.start().reach(12)
     fault = Fault("a node dies, NNODES=1:2", training)
     training.nodes.kill("node2")
@@ -32,7 +32,7 @@ def test_with_fewer_nodes_meanwhile(training):
     assert [training[name].wait() for name in training.nodes.nodes] == [0, 0], clock.out
     said = "".join(command.out for command in training.commands.values())
     assert len(re.findall(r"Resuming after epoch \d+", said)) == 2  # with one node, then with two
-    last = float(re.search(r"Epoch 150 \| loss ([\d.]+)", said)[1])
+    last = float(re.search(r"Epoch 400 \| loss ([\d.]+)", said)[1])
     assert last < 0.03
     assert repeated(clock, training["node2"]) <= SAVE_EVERY
     assert training.pids("node1", "agent") == training.pids("node1", "worker") == []

@@ -46,7 +46,7 @@ UNNAMED = {  # what each says if the machine's own name does not resolve, and it
     "by hand": ("^multinode.py: no address for nosuchhost: add it to /etc/hosts, or", 2),
 }
 UNREACHED = {
-    "lesson 2": "^socket.gaierror: |^OSError: .*Network is unreachable$",
+    "lesson 2": r"^multigpu.py: localhost does not work here \(.*\): add `127.0.0.1 localhost` to",
     "recipe": r"^localhost does not work here \(.*\): /etc/hosts must say '127.0.0.1 localhost',",
     "preflight": "VERDICT: not ready; .*(localhost '127.0.0.1 localhost'|ip link set lo up)",
 }
