@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -212,9 +213,10 @@ def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def ended_with_us():
-    """Meanwhile, if this process is killed, another ends all that it has started."""
-    words = [sys.executable, "-m", "tools.processes", OURS]
+def ended_with_us(folder):
+    """Meanwhile, if this process is killed, another ends all that it has started, and removes
+    `folder`."""
+    words = [sys.executable, "-m", "tools.processes", OURS, folder]
     root = Path(__file__).resolve().parents[1]
     with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
@@ -239,3 +241,4 @@ def free_port() -> int:
 if __name__ == "__main__":
     sys.stdin.read()  # ends with the process that writes it
     kill(lambda: marked(sys.argv[1]))
+    shutil.rmtree(sys.argv[2], ignore_errors=True)

@@ -47,7 +47,7 @@ def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
     processor time; the facts then say what each rank was doing. Leaves no process and no file.
     """
     folder = tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True)
-    with ended_with_us(), folder as place:
+    with folder as place, ended_with_us(place):
         return _Stage(Path(os.path.realpath(place)), files, limit).play(acts)
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.processes import ROOT
-from tools.processes import Process
+from tools.processes import Process, environment
 from workshop import show
 from workshop.exercises import exercises
 
@@ -176,7 +176,7 @@ def test_a_script_that_writes_among_the_notes(workshop):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM])
-def test_a_workshop_that_is_killed_leaves_no_process(workshop, sign):
+def test_a_workshop_that_is_killed_leaves_nothing(workshop, sign, tmp_path):
     workshop("start", "save-once")
     workshop.script("multigpu/save-once").write_text(
         "import subprocess, time\n"
@@ -184,10 +184,12 @@ def test_a_workshop_that_is_killed_leaves_no_process(workshop, sign):
         "time.sleep(300)\n"
     )
     words = [sys.executable, "-m", "workshop", "--dir", workshop.folder, "check"]
-    with Process(words, cwd=ROOT) as process:
+    with Process(words, cwd=ROOT, env=environment(TMPDIR=str(tmp_path))) as process:
         wait_until(lambda: len(process.alive()) >= 4, process)  # the guardian, too
+        assert [*tmp_path.glob("workshop-*")]
         process.process.send_signal(sign)
         wait_until(lambda: not process.alive(), process)
+    assert not [*tmp_path.glob("workshop-*")]
 
 
 def test_an_exercise_needs_no_other_exercises_answer(workshop):
