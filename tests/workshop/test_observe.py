@@ -11,22 +11,22 @@ import utils
 from tests.faults import same
 from tests.processes import ROOT
 from tests.workshop.scripts import right
-from workshop import facts
 from workshop.checks import OF
 from workshop.facts import Run
 from workshop.judge import check, judge
 from workshop.observe import PROBE
+from workshop.worker import SAMPLES, Worker
 
 
 def test_it_knows_the_size_of_the_dataset():
-    assert facts.SAMPLES == utils.NUM_SAMPLES
+    assert SAMPLES == utils.NUM_SAMPLES
 
 
 def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
     backward = {"kind": "backward", "t": 1}
     for message, waits in (("Connection reset by peer", backward), ("too hot", None)):
         ended = [{"kind": "raised", "t": 2, "message": message}, {"kind": "exit", "t": 3}]
-        assert facts.Worker({}, [backward, *ended]).waits == waits
+        assert Worker({}, [backward, *ended]).waits == waits
 
 
 def test_what_the_ranks_saw_and_sent():

@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from ..facts import SAMPLES, shown
+from ..facts import shown
 from ..judge import check
+from ..worker import SAMPLES
 
 
 def _whole_epochs(run):

@@ -5,8 +5,8 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ..facts import Worker
 from ..judge import check
+from ..worker import Worker
 from .words import ranks
 
 LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")

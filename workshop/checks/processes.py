@@ -2,8 +2,8 @@
 
 from itertools import zip_longest
 
-from ..facts import lost
 from ..judge import check
+from ..worker import lost
 from .words import ending, ranks, wait, waiting
 
 

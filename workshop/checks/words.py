@@ -3,7 +3,8 @@
 import math
 import re
 
-from ..facts import Run, Worker
+from ..facts import Run
+from ..worker import Worker
 
 
 def ranks(workers: list[Worker]) -> str:
