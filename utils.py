@@ -23,7 +23,6 @@ import guard
 from guard import AWAY, UserError
 
 NUM_SAMPLES = 2048
-_FLAGS = ("maximize", "nesterov", "foreach", "fused", "differentiable")
 
 
 class MyTrainDataset(Dataset):
@@ -240,13 +239,6 @@ def _check(checkpoint, count):
     named = all(isinstance(number, str) for number in numbers)  # by get_optimizer_state_dict
     if not (named or numbers == [*range(len(numbers))]) or not state.keys() <= {*numbers}:
         raise ValueError("the optimizer's parameters are not numbered")
-    for name, value in (option for group in groups for option in group.items()):
-        if name in ("lr", "momentum", "dampening", "weight_decay"):
-            fits = value is not True and 0 <= value < float("inf")
-        else:  # a value of another type could turn these on
-            fits = name not in _FLAGS or value in (None, False, True)
-        if not fits:
-            raise ValueError(f"{name} is {value}")
     adapts = any(group.get("momentum") or group.get("betas") for group in groups)
     if adapts and not checkpoint.get("scaler") and not (state and all(state.values())):
         raise ValueError("the optimizer's state is empty")  # a scaler may skip all steps so far
@@ -257,10 +249,21 @@ def _check(checkpoint, count):
         moments = Counter(form(one[name]) for one in state.values() if name in one)
         if others := moments - weights:
             raise ValueError(f"{name} is {[*others]}, as no weight")
-    for part in checkpoint["model"], *state.values():
-        for name, one in part.items():
-            if torch.is_tensor(one) and not _is_finite(one):
-                raise ValueError(f"{name} is not finite")
+    _check_numbers("checkpoint", checkpoint)
+
+
+def _check_numbers(name, part):
+    """Of what training saves, every tensor is finite, every other number also at least 0."""
+    if isinstance(part, dict):
+        for key, one in part.items():
+            _check_numbers(key, one)
+    elif isinstance(part, list | tuple):
+        for one in part:
+            _check_numbers(name, one)
+    elif torch.is_tensor(part) and not _is_finite(part):
+        raise ValueError(f"{name} is not finite")
+    elif isinstance(part, int | float) and not 0 <= part < float("inf"):
+        raise ValueError(f"{name} is {part}")
 
 
 def _is_finite(tensor):  # a finite sum proves it, and takes a fiftieth of the time

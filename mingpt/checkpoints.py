@@ -138,7 +138,7 @@ def _check(checkpoint):
         raise ValueError("not all weights are float32")
     states = checkpoint["optimizer"]["state"].values()
     steps = {(one["step"].item(), one["step"].layout) for one in states}
-    if states and (len(states), len(steps)) != (count, 1):
+    if states and ((len(states), len(steps)) != (count, 1) or min(steps)[0] < 0):
         raise ValueError(f"the optimizer took {[*steps]} steps with {len(states)} weights")
     text, scores = checkpoint["text"], model.config.vocab_size
     kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
@@ -146,5 +146,5 @@ def _check(checkpoint):
         raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
     for rank in range(max(1, len(checkpoint["rng"]))):
         torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
-    if not all(0 <= value < float("inf") for value in checkpoint.get("scaler", {}).values()):
+    if not all(0 <= value for value in checkpoint.get("scaler", {}).values()):
         raise ValueError(f"the scaler is {checkpoint['scaler']}")

@@ -135,7 +135,6 @@ JUNK = {
     "a momentum below 0": (
         changed(*GROUPS, 0, "momentum", to=-0.9), "ValueError: momentum is -0.9"
     ),
-    "a number as flag": (changed(*GROUPS, 0, "maximize", to=7), "ValueError: maximize is 7"),
     "other numbers": (changed(*GROUPS, 0, "params", to=[1, 0]), NUMBERED),
 }  # fmt: skip
 

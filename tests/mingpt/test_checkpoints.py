@@ -211,10 +211,13 @@ JUNK = {
     "random states of a GPU alone": ("rng", lambda old: [{"cuda": old[0]["cpu"]}], "'cpu'"),
     "a word as scaler": ("scaler", lambda _: "scale", "'str' object has no attribute 'values'"),
     "words in the scaler": ("scaler", lambda _: {"scale": "1"}, "'<=' not supported"),
-    "a scale of NaN": ("scaler", lambda _: {"scale": torch.nan}, "the scaler is {'scale': nan}"),
+    "a scale of NaN": ("scaler", lambda _: {"scale": torch.nan}, "scale is nan"),
     "a state too few": ("optimizer", state(lambda old: old.pop(5)), "steps with 39 weights"),
     "another step": (
         "optimizer", state(lambda old: old[5]["step"].add_(1)), r"took \[.*2.0.*\] steps with"
+    ),
+    "steps below 0": (
+        "optimizer", state(lambda old: [one["step"].neg_() for one in old.values()]), "took"
     ),
     "two numbers as step": (
         "optimizer", state(lambda old: old[5].update(step=torch.ones(2))), "to Scalar"
