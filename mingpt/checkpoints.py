@@ -146,5 +146,5 @@ def _check(checkpoint):
         raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
     for rank in range(max(1, len(checkpoint["rng"]))):
         torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
-    if not all(0 <= value for value in checkpoint.get("scaler", {}).values()):
+    if not all(value >= 0 for value in checkpoint.get("scaler", {}).values()):
         raise ValueError(f"the scaler is {checkpoint['scaler']}")
