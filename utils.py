@@ -254,12 +254,9 @@ def _check(checkpoint, count):
 
 def _check_numbers(name, part):
     """Of what training saves, every tensor is finite, every other number also at least 0."""
-    if isinstance(part, dict):
-        for key, one in part.items():
+    if isinstance(part, dict | list | tuple):
+        for key, one in part.items() if isinstance(part, dict) else [(name, one) for one in part]:
             _check_numbers(key, one)
-    elif isinstance(part, list | tuple):
-        for one in part:
-            _check_numbers(name, one)
     elif torch.is_tensor(part) and not _is_finite(part):
         raise ValueError(f"{name} is not finite")
     elif isinstance(part, int | float) and not 0 <= part < float("inf"):

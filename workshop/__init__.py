@@ -13,7 +13,5 @@ room.py    for the instructor: how far each learner is
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 - the system's, if .venv is not active
-    sys.exit(
-        f"{sys.executable} is Python {sys.version.split()[0]}, but the workshop needs "
-        "3.11 or newer: source .venv/bin/activate, then try again"
-    )
+    found = f"{sys.executable} is Python {sys.version.split()[0]}"
+    sys.exit(f"{found}, but the workshop needs 3.11 or newer: source .venv/bin/activate")

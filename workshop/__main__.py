@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from tools.errors import UserError, exit_status
+from tools.series import stages
 
 from . import ready, room, scenarios, show
 from .exercises import Exercise, exercises
@@ -33,16 +34,16 @@ from .show import say, wrapped
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if all is well, 1 if a check failed, 2 for a mistake in the command."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if "run" not in options:
-        parser.print_help()
+    options = _parser().parse_intermixed_args(arguments)
+    if options.command is None:
+        print(__doc__)
         return 2
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
     for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # leave nothing running
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
+    sys.stdout.reconfigure(errors="replace")  # a terminal may have no ✓
     folder = Folder(Path(options.dir))
-    return exit_status(lambda: options.run(folder, options), "workshop: ")
+    return exit_status(lambda: COMMANDS[options.command](folder, options), "workshop: ")
 
 
 def _parser():
@@ -50,38 +51,18 @@ def _parser():
         prog="python -m workshop", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument(
-        "--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT),
-        help=f"your folder; default: $WORKSHOP_DIR, or {DEFAULT}",
-    )  # fmt: skip
-    commands = parser.add_subparsers(metavar="COMMAND")
-
-    def add(name, run, exercise=True):
-        sub = commands.add_parser(name)
-        sub.set_defaults(run=run)
-        if exercise:
-            sub.add_argument("exercise", nargs="?", help="name or number; default: the current one")
-        return sub
-
-    add("list", _list, exercise=False)
-    add("start", _start)
-    for name, run in (("check", _check), ("watch", _watch)):
-        sub = add(name, run)
-        told = "most seconds of processor time for a run"
-        sub.add_argument("--limit", type=float, default=LIMIT, help=told)
-    add("hint", _hint)
-    add("solution", _solution)
-    add("reset", _reset)
-    add("ready", lambda folder, options: ready.ready(folder), exercise=False)
-    sub = add("report", _report, exercise=False)
-    sub.add_argument("folders", nargs="+", metavar="FOLDER")
+    add = parser.add_argument
+    add("command", nargs="?", choices=COMMANDS)
+    add("what", nargs="*", help="an exercise's name or number; for report, folders")
+    told = f"your folder; default: $WORKSHOP_DIR, or {DEFAULT}"
+    add("--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT), help=told)
+    told = f"of check and watch: most seconds of processor time for a run; default: {LIMIT}"
+    add("--limit", type=float, default=LIMIT, help=told)
     return parser
 
 
 def _chosen(folder: Folder, options) -> Exercise:
-    if not options.exercise:
-        return folder.current()
-    return _named(options.exercise)
+    return _named(options.what[0]) if options.what else folder.current()
 
 
 def _named(name: str) -> Exercise:
@@ -108,7 +89,7 @@ def _list(folder, options):
 
 
 def _start(folder, options):
-    exercise = _named(options.exercise) if options.exercise else folder.next()
+    exercise = _named(options.what[0]) if options.what else folder.next()
     if exercise is None:
         say("All exercises are solved.", "green")
         return
@@ -152,7 +133,7 @@ def _check(folder, options) -> int:
 
 def _watch(folder, options):
     exercise, before = _chosen(folder, options), None
-    options.exercise = exercise.name
+    options.what = [exercise.name]
     while True:
         try:
             now = [(file, file.stat().st_mtime_ns) for file in folder.files(exercise)]
@@ -184,15 +165,6 @@ def _hint(folder, options):
         say("\nThis was the last hint. Still stuck? python -m workshop solution", "dim")
 
 
-def _show_diff(old, new, old_name, new_name):
-    lines = list(
-        difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="")
-    )
-    for line in lines:
-        say(line, {"+": "green", "-": "red"}.get(line[:1], ""))
-    return bool(lines)
-
-
 def _solution(folder, options):
     exercise = _chosen(folder, options)
     script = folder.script(exercise)
@@ -202,14 +174,16 @@ def _solution(folder, options):
         say("You have not solved it yet. Have you read all three hints?")
         say("If you want the solution now, ask for it once more.")
         return 1
-    mine = script.read_text(encoding="utf-8", errors="replace")
+    mine = script.read_text(encoding="utf-8", errors="replace").splitlines()
     name, answer = "a right answer", exercise.solution
     if exercise.steps and not earned:  # one edit at a time
         reached = ([0] + [e.get("reached", 0) for e in folder.of(exercise, "check")])[-1]
-        stage = exercise.stage(min(reached + 1, len(exercise.steps)))
+        stage = stages.Stage(exercise.lesson, min(reached + 1, len(exercise.steps)))
         name, answer = stage.name, stage.source.text
     say(f"{exercise.name} – what {name} has where yours differs", "bold")
-    _show_diff(mine, answer, "yours", name) or say("Nothing: your script is the same.")
+    diff = difflib.unified_diff(mine, answer.splitlines(), "yours", name, lineterm="")
+    for line in list(diff) or ["Nothing: your script is the same."]:
+        say(line, {"+": "green", "-": "red"}.get(line[:1], ""))
     return 0
 
 
@@ -219,8 +193,11 @@ def _reset(folder, options):
     say(f"{folder.script(exercise)} is as at the start. Your script is now {kept}")
 
 
-def _report(folder, options):
-    room.report([Path(name) for name in options.folders])
+COMMANDS = {
+    "list": _list, "start": _start, "check": _check, "hint": _hint, "solution": _solution,
+    "reset": _reset, "watch": _watch, "ready": lambda folder, _: ready.ready(folder),
+    "report": lambda _, options: room.report([Path(name) for name in options.what]),
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tools import series
 from tools.errors import UserError
-from tools.series import stages
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
@@ -69,18 +68,9 @@ class Exercise:
         return next(iter(broken + asked), first_failure(findings))
 
     def fitting(self, check: Check) -> "Exercise":
-        """The exercise whose hints fit a check that fails here; for a bug hunt, this one."""
-        edits = [edit.name for edit in self.lesson.edits]
-        ours = [one for one in exercises().values() if one.lesson is self.lesson]
-        steps = [one for one in ours if one.name.partition("/")[2] in edits]
-        fits = [
-            one for one in steps if check.name == one.check or one.name.endswith(f"/{check.edit}")
-        ]
-        return next(iter(fits), self) if self in steps or self.steps else self
-
-    def stage(self, number: int) -> stages.Stage:
-        """The stage that a path has reached after `number` steps."""
-        return stages.Stage(self.lesson, number)
+        """The exercise whose hints fit a check that fails here."""
+        of_edit = exercises().get(f"{self.lesson.name}/{check.edit}", self)
+        return self if check.name == self.check else of_edit
 
 
 @cache
@@ -114,11 +104,10 @@ def _added(lines):
 
 def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
     title = f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
-    first = steps[0]
-    return Exercise(
-        lesson.name, title, lesson, lesson.parent.source.text, first.check, first.second_hint,
-        first.third_hint, steps,
-    )  # fmt: skip
+    start, whole = lesson.parent.source.text, frozenset()
+    return replace(
+        steps[0], name=lesson.name, title=title, start=start, steps=steps, of_others=whole
+    )
 
 
 def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise:

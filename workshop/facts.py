@@ -82,8 +82,11 @@ class Save:
 
     @property
     def numbers(self) -> dict[str, int]:
-        found = {key: _number(value) for key, value in keys(self.content).items()}
-        return {key: number for key, number in found.items() if type(number) is int}
+        found = {}
+        for key, value in keys(self.content).items():
+            number = value.get("number") if isinstance(value, dict) else value
+            found |= {key: number} if type(number) is int else {}
+        return found
 
 
 class Run(Facts):
@@ -175,22 +178,13 @@ def keys(content) -> dict:
 
 
 def prints(content) -> set[str]:
-    """The fingerprints of all groups of tensors in a checkpoint."""
+    """The fingerprints of all tensors in a checkpoint."""
     if isinstance(content, list):
         return {one for value in content for one in prints(value)}
     if not isinstance(content, dict):
         return set()
     inner = content.get("keys", {}).values()
     return ({content.get("print")} | {one for value in inner for one in prints(value)}) - {None}
-
-
-def _number(value):
-    return value.get("number") if isinstance(value, dict) else value
-
-
-def first_difference(one: list, other: list) -> int | None:
-    """The first index at which the lists differ; None if one begins with the other."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
 
 
 def shown(numbers: list[int], most: int = 3) -> str:

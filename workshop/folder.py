@@ -68,19 +68,16 @@ class Folder:
             (exercises()[n] for n in names[place:] + names[:place] if n not in solved), None
         )
 
-    def place(self, exercise: Exercise) -> Path:
-        return self.path / exercise.name
-
     def script(self, exercise: Exercise) -> Path:
         """Raises UserError if the exercise has not been started, or if its script is gone."""
-        script = self.place(exercise) / exercise.file
+        script = self.path / exercise.name / exercise.file
         if not script.is_file():
             raise UserError(f"no {script}: python -m workshop start {exercise.name}")
         return script
 
     def start(self, exercise: Exercise) -> tuple[Path, bool]:
         """The script, and whether it is new. Never overwrites a script."""
-        place = self.place(exercise)
+        place = self.path / exercise.name
         with _told(place):
             place.mkdir(parents=True, exist_ok=True)
             fresh = _write_new(place / exercise.file, exercise.start)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.processes import Process, ended_with_us, environment, free_port, psutil
 
-from .facts import Run, is_helper
+from .facts import Run
 
 PROBE = Path(__file__).parent / "probe"
 LIMIT = 60  # seconds of processor time per act; ten times that by the clock
@@ -59,7 +59,6 @@ class _Stage:
             path.mkdir()
         self.own = []  # our facts
         self.started = []
-        self.pythons, self.launchers, self.known = {}, set(), 0
 
     def play(self, acts):
         try:
@@ -131,14 +130,16 @@ class _Stage:
         while any(process.process.poll() is None for process in running):
             time.sleep(0.05)
             now = time.monotonic()
-            seen, busy = self._activity(worked)
+            sizes = self._sizes()
+            times, busy = self._activity(running, worked)
+            seen = sizes, times
             if seen != before or busy:
                 before, last = seen, now
             idle = now - last > IDLE and (now - last > QUIET or self._all_wait())
             late = {
                 f"{self.limit:.0f} s of processor time": sum(worked.values()) > self.limit,
                 f"{10 * self.limit:.0f} s": now - begun > 10 * self.limit,
-                f"{MOST:,} bytes": self._size() > MOST,
+                f"{MOST:,} bytes": sum(sizes.values()) > MOST,
             }
             if idle or any(late.values()):
                 limit = next((name for name, reached in late.items() if reached), None)
@@ -153,51 +154,43 @@ class _Stage:
         waits = [worker.waits and not worker.first("raised") for worker in here]
         return psutil.LINUX and bool(waits) and all(waits)  # elsewhere, runnable looks like idle
 
-    def _size(self):
-        total = 0
+    def _sizes(self):
+        """Those of the run's files, of its facts and its output."""
+        sizes = {}
         for path in self.notes.parent.glob("*/*"):
             with contextlib.suppress(OSError):  # deleted meanwhile
-                total += path.stat().st_size
-        return total
+                sizes[path] = path.stat().st_size
+        return sizes
 
-    def _activity(self, worked):
-        """What the processes have written, their processor time, and whether one is runnable.
+    def _activity(self, running, worked):
+        """The processor time of the processes, and whether one is runnable.
 
-        `worked` gets the seconds of each process.
+        `worked` gets the seconds of each.
         """
-        written = [(path.name, path.stat().st_size) for path in self._noted()]
-        alive = self._pythons()
-        # A launcher works a little while it waits for its workers.
-        busy, theirs = False, [p for p in alive if p.pid not in self.launchers] or alive
-        for python in alive:
-            with contextlib.suppress(psutil.Error), python.oneshot():
-                times = python.cpu_times()
-                worked[python.pid] = times.user + times.system
-                busy |= psutil.LINUX and python in theirs and python.status() in BUSY
-        return (written, [int(worked.get(p.pid, 0) * 20) for p in theirs]), busy
+        busy, times = False, []
+        for process in running:
+            tree = process.tree()
+            for python in tree:
+                with contextlib.suppress(psutil.Error), python.oneshot():
+                    spent = python.cpu_times()
+                    worked[python.pid] = spent.user + spent.system
+                    # A launcher works a little while it waits for its workers.
+                    if python is not tree[0] or len(tree) == 1:
+                        times.append(int(worked[python.pid] * 20))
+                        busy |= psutil.LINUX and python.status() in BUSY
+        return times, busy
 
     def _noted(self):
         """The files of the probe, without what a script may have put beside them."""
         return [p for p in self.notes.glob("*.jsonl") if p.stem.isdecimal() and p.is_file()]
 
-    def _pythons(self):
-        """All Pythons of the run, except one whose pid now belongs to another process."""
-        for path in self._noted():
-            if (pid := int(path.stem)) not in self.pythons:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    self.pythons[pid] = psutil.Process(pid)
-        if len(self.pythons) > self.known:
-            self.known = len(self.pythons)
-            begun = [fact for fact in self._facts() if fact["kind"] == "process"]
-            self.launchers = {fact["pid"] for fact in begun if is_helper(fact)}
-        return [python for python in self.pythons.values() if python.is_running()]
-
     def _ask_for_stacks(self):
-        for python in self._pythons():
-            with contextlib.suppress(psutil.Error):
-                python.send_signal(signal.SIGUSR1)
+        pids = {int(path.stem) for path in self._noted()} & {*self._alive()}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGUSR1)
         time.sleep(0.3)
-        for pid in self.pythons:
+        for pid in pids:
             with contextlib.suppress(OSError):  # a script may delete it
                 text = (self.notes / f"{pid}.stack").read_text(errors="replace")
                 text = text.replace(f"{self.folder}{os.sep}", "")

@@ -62,17 +62,13 @@ def _stuck(events):
 
 
 def _exercise(name, rooms):
-    mine = [[event for event in events if event["exercise"] == name] for events in rooms]
-    mine = [events for events in mine if events]
-    if not mine:
+    learners = [[e["event"] for e in events if e["exercise"] == name] for events in rooms]
+    learners = list(filter(None, learners))
+    if not learners:
         return None
-    tries = []
-    for events in mine:
-        kinds = [event["event"] for event in events]
-        if "solved" in kinds:
-            tries.append(kinds[: kinds.index("solved")].count("check"))
-    hints, shown = (
-        sum(e["event"] == kind for es in mine for e in es) for kind in ("hint", "solution")
-    )
+    tries = [
+        kinds[: kinds.index("solved")].count("check") for kinds in learners if "solved" in kinds
+    ]
+    hints, shown = (sum(kinds.count(one) for kinds in learners) for one in ("hint", "solution"))
     median = f"{statistics.median(tries):g}" if tries else "–"
-    return f"{len(mine):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"
+    return f"{len(learners):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"

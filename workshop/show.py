@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 from tools import series
+from tools.series import stages
 
 from .checks.words import ending
 from .exercises import ROOT, Exercise
@@ -17,25 +18,12 @@ def _fancy():
     return terminal and not os.environ.get("NO_COLOR")
 
 
-def _can_show(text):
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def say(text: str = "", color: str = ""):
     """Print `text`, in `color` if the terminal can."""
     codes = {"green": "32", "red": "31", "yellow": "33", "dim": "2", "bold": "1"}
-    if not _can_show(text):
-        text = text.translate(_PLAIN).encode("ascii", "replace").decode()
     if color and _fancy():
         text = f"\x1b[{codes[color]}m{text}\x1b[0m"
     print(text, flush=True)
-
-
-_PLAIN = str.maketrans({"✓": "+", "✗": "x", "·": "-", "…": "...", "–": "-", "→": "->", "’": "'"})
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -52,11 +40,9 @@ def wrapped(text: str, indent: str = "") -> str:
 def where(finding: Finding) -> str:
     """The page and section that explain a check."""
     page, name = finding.check.page, finding.check.edit
-    for lesson in series.load(ROOT):
-        for edit in lesson.edits:
-            if (lesson.page, edit.name) == (page, name):
-                return f"{page}.html, “{edit.title}”"
-    return f"{page}.html"
+    edits = [edit for lesson in series.load(ROOT) for edit in lesson.edits if lesson.page == page]
+    title = next((f", “{edit.title}”" for edit in edits if edit.name == name), "")
+    return f"{page}.html{title}"
 
 
 def report(exercise: Exercise, run: Run, findings: list[Finding]):
@@ -88,7 +74,7 @@ def progress(exercise: Exercise, findings: list[Finding]):
     say()
     if reached == len(exercise.steps):
         return
-    say(f"Your script has reached {exercise.stage(reached).name}. The next edit: "
+    say(f"Your script has reached {stages.Stage(exercise.lesson, reached).name}. The next edit: "
         f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
     first = exercise.failure(findings)
     if first.check.name != exercise.steps[reached].check:
@@ -98,8 +84,7 @@ def progress(exercise: Exercise, findings: list[Finding]):
 def printed(run: Run, most: int = 12):
     """Print the last lines of the script's output."""
     for output in run.all("output")[-2:]:
-        lines = _theirs(output["text"].splitlines())
-        if lines:
+        if lines := _theirs(output["text"].splitlines()):
             node = f" on {output['node']}" if output.get("node") else ""
             say(f"\n  The last lines that your script printed{node}:", "dim")
             for line in lines[-most:]:

@@ -218,7 +218,7 @@ def test_plain_where_there_are_no_colours_and_no_such_letters(workshop):
     workshop.script("multigpu/save-once").write_text("raise SystemExit(1)\n")
     plain = workshop("check", PYTHONIOENCODING="ascii")
     assert plain.returncode == 1 and not plain.stderr
-    assert "\x1b" not in plain.stdout and "  x " in plain.stdout
+    assert "\x1b" not in plain.stdout and "  ? " in plain.stdout
     assert "\x1b" not in workshop("list").stdout
 
 

@@ -4,32 +4,18 @@ from . import data, files, loss, processes, resume, training
 
 LESSONS = ("multigpu", "multigpu_torchrun", "multinode")
 ORDER = [
-    processes.is_python,
-    processes.one_process_each,
-    processes.started_by_torchrun,
-    processes.joined,
-    processes.port_of_its_own,
-    processes.device_of_its_own,
+    processes.is_python, processes.one_process_each, processes.started_by_torchrun,
+    processes.joined, processes.port_of_its_own, processes.device_of_its_own,
     files.saved_on_every_node,
-    resume.from_the_newest,
-    resume.where_saved,
-    resume.with_the_optimizer,
+    resume.from_the_newest, resume.where_saved, resume.with_the_optimizer,
     processes.all_take_part,
-    training.stay_equal,
-    training.gradient_is_mean,
-    data.shared,
-    data.order_changes,
-    loss.reported_once,
-    loss.is_global,
-    files.saved_once,
-    files.saved_atomically,
-    files.saved_without_ddp,
-    files.last_epoch_saved,
-    files.saved_complete,
-    processes.cause_is_named,
-    processes.left_the_group,
-    processes.ends_well,
-]
+    training.stay_equal, training.gradient_is_mean,
+    data.shared, data.order_changes,
+    loss.reported_once, loss.is_global,
+    files.saved_once, files.saved_atomically, files.saved_without_ddp,
+    files.last_epoch_saved, files.saved_complete,
+    processes.cause_is_named, processes.left_the_group, processes.ends_well,
+]  # fmt: skip
 OF = {name: [one for one in ORDER if name in (one.lessons or LESSONS)] for name in LESSONS}
 ON_FAILURE = [processes.ends_when_a_rank_fails]
 EXTRA = {"survives-a-power-cut": files.survives_a_power_cut}  # of an exercise alone

@@ -5,6 +5,7 @@ from collections import Counter
 from ..facts import shown
 from ..judge import check
 from ..worker import SAMPLES
+from .words import ranks
 
 
 def _whole_epochs(run):
@@ -41,17 +42,13 @@ def shared(run):
                     f"in epoch {epoch}, {strangers:,} of {len(samples):,} samples of {worker.name} "
                     "are not in the dataset"
                 )
-        workers = list(seen)
-        for other in workers[1:]:
-            both = sorted(set(seen[workers[0]]) & set(seen[other]))
-            if both:
-                return False, (
-                    f"in epoch {epoch}, ranks {workers[0].rank} and {other.rank} both saw samples "
-                    f"{shown(both)}: {len(both):,} of {len(set(seen[other])):,}"
-                )
         times = Counter(sample for samples in seen.values() for sample in samples)
         if twice := sorted(sample for sample, number in times.items() if number > 1):
-            return False, f"in epoch {epoch}, one rank saw samples {shown(twice)} more than once"
+            who = ranks([worker for worker, samples in seen.items() if twice[0] in samples])
+            return False, (
+                f"in epoch {epoch}, {who} saw samples {shown(twice)} more than once: "
+                f"{len(twice):,} of {SAMPLES:,}"
+            )
         if len(times) < SAMPLES:
             missed = sorted(set(range(SAMPLES)) - set(times))
             return False, (

@@ -4,7 +4,7 @@ from itertools import zip_longest
 
 from ..judge import check
 from ..worker import lost
-from .words import ending, ranks, wait, waiting
+from .words import and_ending, ending, ranks, wait, waiting
 
 
 @check("index")
@@ -30,8 +30,7 @@ def one_process_each(run):
     asked, workers = run.asked["processes"], run.attempts[0].workers
     if len(workers) >= asked:
         return True, f"{len(workers)} processes"
-    told = ending(run)
-    return False, f"{len(workers)} of {asked} processes" + (f"; {told}" if told else "")
+    return False, f"{len(workers)} of {asked} processes{and_ending(run)}"
 
 
 @check("3_fault_tolerance", "let-torchrun-start", "multigpu_torchrun")
@@ -63,15 +62,12 @@ def joined(run):
     asked = run.asked["processes"]
     members = run.attempts[0].ranks
     if not members:
-        return False, "no process joined a group" + (f"; {told}" if (told := ending(run)) else "")
+        return False, f"no process joined a group{and_ending(run)}"
     numbers = [worker.rank for worker in members]
     sizes = {worker.first("joined")["world_size"] for worker in members}
     if sorted(numbers) != list(range(asked)) or sizes != {asked}:
-        told = ending(run)
-        found = (
-            f"ranks {numbers} and world sizes {sorted(sizes)}, but {asked} processes were asked for"
-        )
-        return False, found + (f"; {told}" if told else "")
+        found = f"ranks {numbers} and world sizes {sorted(sizes)}"
+        return False, f"{found}, but {asked} processes were asked for{and_ending(run)}"
     return True, f"ranks {', '.join(map(str, numbers))}"
 
 

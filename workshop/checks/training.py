@@ -2,7 +2,6 @@
 
 import math
 
-from ..facts import first_difference
 from ..judge import check
 
 
@@ -22,7 +21,8 @@ def stay_equal(run):
                 [w.begin["parameters"], *(step.fact["parameters"] for step in w.steps)]
                 for w in (first, other)
             )
-            at = first_difference(mine, theirs)
+            pairs = enumerate(zip(mine, theirs, strict=False))
+            at = next((number for number, (one, two) in pairs if one != two), None)
             compared += min(len(mine), len(theirs)) - 1
             if at is not None:
                 when = f"after {first.place(at - 1)}" if at else "before the first step"

@@ -32,6 +32,10 @@ def ending(run: Run) -> str:
     return f"the command ended with status {bad[0]}" if bad else ""
 
 
+def and_ending(run: Run) -> str:
+    return f"; {told}" if (told := ending(run)) else ""
+
+
 def waiting(run: Run) -> str:
     """Which rank waits where."""
     attempt = run.attempts[-1]

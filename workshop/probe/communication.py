@@ -9,11 +9,11 @@ import threading
 from multiprocessing.process import BaseProcess
 from urllib.parse import urlsplit
 
-import _workshop_recorder as recorder
+import _workshop as recorder
 import torch
 import torch.distributed as dist
-from _workshop_recorder import around
-from _workshop_training import fingerprint, tensors_in
+from _workshop import around
+from _workshop.training import fingerprint, tensors_in
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 COLLECTIVES = (
@@ -29,7 +29,7 @@ def watch():
     sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_checkpoint))
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
     spawn._wrap = _spawned(spawn._wrap)
-    BaseProcess.run = _watched(BaseProcess.run)
+    BaseProcess.run = _watched()(BaseProcess.run)
     if dist.is_available():
         DDP.__init__ = _collective("DDP", DDP.__init__)
         for name in COLLECTIVES:
@@ -89,23 +89,19 @@ def _spawned(wrap):
 
     @functools.wraps(wrap)
     def wrapped(function, *rest):
-        return wrap(_watched(function), *rest)
+        return wrap(_watched()(function), *rest)
 
     return wrapped
 
 
-def _watched(function):
+@contextlib.contextmanager
+def _watched():
     """Record exceptions that a caller would catch and print."""
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            recorder.raised(error)
-            raise
-
-    return wrapped
+    try:
+        yield
+    except Exception as error:
+        recorder.raised(error)
+        raise
 
 
 def _watch_checkpoint(checkpoint):
@@ -133,12 +129,9 @@ def _outline(value):
     """What a checkpoint contains: numbers as they are, tensors as fingerprints."""
     if isinstance(value, torch.Tensor):
         number = int(value) if value.numel() == 1 and not value.is_floating_point() else None
-        return {"tensor": list(value.shape), "print": fingerprint([value]), "number": number}
+        return {"print": fingerprint(value), "number": number}
     if isinstance(value, dict):
-        keys = {str(key): _outline(one) for key, one in value.items()}
-        return {"keys": keys, "print": fingerprint(tensors_in(value))}
+        return {"keys": {str(key): _outline(one) for key, one in value.items()}}
     if isinstance(value, list | tuple):
         return [_outline(one) for one in value[:20]]
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    return value[:100] if isinstance(value, str) else type(value).__name__
+    return value if isinstance(value, int | float) else None

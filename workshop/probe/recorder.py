@@ -230,7 +230,7 @@ class After(importlib.abc.MetaPathFinder):
 def _watch_torch(torch):
     for part in ("training", "communication"):
         try:
-            _load(part).watch()
+            importlib.import_module(f"{__name__}.{part}").watch()
         except Exception as error:  # another torch version: the run has fewer facts
             fact("unobserved", part=part, error=repr(error)[:300])
 
@@ -238,10 +238,3 @@ def _watch_torch(torch):
 def _watch_utils(utils):
     if choose := getattr(utils, "set_device", None):
         utils.set_device = around(choose, lambda index: fact("device", index=index))
-
-
-def _load(part):
-    spec = importlib.util.spec_from_file_location(f"_workshop_{part}", HERE / f"{part}.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -20,5 +20,7 @@ if _theirs := importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path
 if "WORKSHOP_FACTS" in os.environ:
     gc.set_threshold(1_000_000)  # the collector takes a sixth of `import torch`
     _file = os.path.join(_folder, "recorder.py")
-    _name = "_workshop_recorder"
-    _run(_name, importlib.util.spec_from_file_location(_name, _file)).start()
+    _spec = importlib.util.spec_from_file_location(
+        "_workshop", _file, submodule_search_locations=[_folder]
+    )
+    _run("_workshop", _spec).start()

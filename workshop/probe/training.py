@@ -4,10 +4,9 @@ import functools
 import importlib.util
 import json
 import os
-import sys
 import zlib
 
-import _workshop_recorder as recorder
+import _workshop as recorder
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -35,14 +34,10 @@ def watch():
     DataLoader.__iter__ = recorder.around(DataLoader.__iter__, lambda _: recorder.fact("loader"))
 
 
-def fingerprint(tensors):
-    """A checksum of the tensors' bits, in order; None if there are none."""
-    crc = None
-    for tensor in tensors:
-        if tensor is not None:
-            bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            crc = zlib.crc32(bits.numpy(), crc or 0)
-    return None if crc is None else f"{crc:08x}"
+def fingerprint(tensor):
+    """A checksum of a tensor's bits."""
+    bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return f"{zlib.crc32(bits.numpy()):08x}"
 
 
 def tensors_in(value):
@@ -76,9 +71,8 @@ def _note_batch(module, args, kwargs, output):
     whose input is another model's output."""
     global _trained
     inputs = tensors_in([*args, *kwargs.values()])
-    if not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
-        return
-    if next(module.parameters(), None) is None:
+    learns = next(module.parameters(), None) is not None
+    if not learns or not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
         return
     rows = inputs[0].detach().cpu().to(torch.float32).flatten(1)
     known, targets = _known_samples()
@@ -117,15 +111,10 @@ def _expect(module, args, kwargs, targets):
 @functools.cache
 def _known_samples():
     """The index of each sample, keyed by its bytes; and the targets."""
-    root = recorder.HERE.parents[1]
-    utils = root / "utils.py"  # ours, because the learner may have changed theirs
+    utils = recorder.HERE.parents[1] / "utils.py"  # ours: the learner may have changed theirs
     spec = importlib.util.spec_from_file_location("_workshop_utils", utils)
     module = importlib.util.module_from_spec(spec)
-    sys.path.append(str(root))  # for guard.py, if the learner has none
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(root))
+    spec.loader.exec_module(module)
     dataset = module.MyTrainDataset()
     rows = dataset.features.numpy()
     return {row.tobytes(): index for index, row in enumerate(rows)}, dataset.targets
@@ -178,12 +167,8 @@ def _parameters(optimizer):
 
 def _replica(optimizer):
     parameters = _parameters(optimizer)
-    states = [optimizer.state.get(p, {}) for p in parameters]
-    return {"parameters": _prints(parameters), "state": _prints(tensors_in(states))}
-
-
-def _prints(tensors):
-    return [fingerprint([tensor]) for tensor in tensors]
+    state = tensors_in([optimizer.state.get(p, {}) for p in parameters])
+    return {"parameters": [*map(fingerprint, parameters)], "state": [*map(fingerprint, state)]}
 
 
 def _numbers(tensors):
