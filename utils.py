@@ -271,6 +271,8 @@ def is_whole(path):
     """Whether the file has the bytes that `write` wrote: torch.load ignores the checksums."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
+            # torch reads nothing from a member that is marked as a folder, and says nothing.
+            marked = any(member.external_attr for member in archive.infolist())
+            return not marked and archive.testzip() is None
     except Exception:  # of a dozen types with no common base class
         return False

@@ -1,5 +1,6 @@
 """Text as batches of tokens: tokenised once, memory-mapped, drawn by the number of the step."""
 
+import contextlib
 import hashlib
 import random
 import sysconfig
@@ -58,15 +59,17 @@ def prepare(source, tokenizer, cache):
     text = read(source)
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
     path = Path(cache, f"{key}.tokens")
-    if not utils.is_whole(path):
-        kind = tokens.build(tokenizer, text)
-        numbers = torch.from_numpy(kind.encode(text))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            utils.write({"tokens": numbers, "tokenizer": kind.about}, path)
-        except OSError as error:
-            why = f"{error.strerror or error}): make room, or pass another --cache"
-            raise UserError(f"cannot keep the tokens in {path.parent} ({why}") from None
+    with contextlib.suppress(Exception):  # a damaged file may raise a dozen types
+        if utils.is_whole(path) and torch.load(path, mmap=True, weights_only=True):
+            return path
+    kind = tokens.build(tokenizer, text)
+    numbers = torch.from_numpy(kind.encode(text))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        utils.write({"tokens": numbers, "tokenizer": kind.about}, path)
+    except OSError as error:
+        why = f"{error.strerror or error}): make room, or pass another --cache"
+        raise UserError(f"cannot keep the tokens in {path.parent} ({why}") from None
     return path
 
 

@@ -63,6 +63,10 @@ def test_a_byte_that_changed_is_noticed(tmp_path):
             assert torch.equal(found.pop("model")["w"], saved["model"]["w"])
             assert found == {"optimizer": optimizer, "epochs_run": 10}
     assert refused > 100
+    entry = whole.rindex(b"PK\x01\x02", 0, whole.rindex(b"data/0"))
+    path.write_bytes(whole[: entry + 38] + b"\x10" + whole[entry + 39 :])  # marked as a folder
+    assert torch.load(path)["model"]["w"].sum() != saved["model"]["w"].sum()
+    assert not utils.is_whole(path)
 
 
 def test_tokens_that_changed_are_made_again(tmp_path):
@@ -70,10 +74,12 @@ def test_tokens_that_changed_are_made_again(tmp_path):
     text.write_text("a text to learn\n" * 50)
     path = data.prepare(str(text), "chars", tmp_path / "cache")
     whole = path.read_bytes()
-    place = whole.index(torch.load(path)["tokens"].numpy().tobytes())
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert data.prepare(str(text), "chars", tmp_path / "cache") == path
-    assert path.read_bytes() == whole
+    token = whole.index(torch.load(path)["tokens"].numpy().tobytes())
+    disk = whole.rindex(b"PK\x01\x02") + 35  # the number of one, which only torch looks at
+    for place in (token, disk):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert data.prepare(str(text), "chars", tmp_path / "cache") == path
+        assert path.read_bytes() == whole
 
 
 def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):

@@ -62,14 +62,10 @@ class Save:
     fact: dict
     path: str
 
-    @property
-    def content(self) -> dict:
-        return self.fact["content"]
-
     @cached_property
     def step(self) -> dict | None:
         """The step whose weights it should have: the last or, in a thread, the last that it has."""
-        found = prints(self.content)
+        found = prints(self.fact["content"])
         steps = [step.fact for step in self.worker.steps if step.fact["t"] < self.fact["t"]]
         written = [step for step in steps if found.issuperset(step["parameters"])]
         return next(reversed((self.fact["thread"] and written) or steps), None)
@@ -83,7 +79,7 @@ class Save:
     @property
     def numbers(self) -> dict[str, int]:
         found = {}
-        for key, value in keys(self.content).items():
+        for key, value in keys(self.fact["content"]).items():
             number = value.get("number") if isinstance(value, dict) else value
             found |= {key: number} if type(number) is int else {}
         return found

@@ -31,7 +31,7 @@ def ready(folder: Folder) -> int:
     """Print a line per thing, and a verdict; log it in the folder. Returns 0 if all is well."""
     wrong = []
     for name, look in THINGS.items():
-        if look in NEED_ALL and {"scripts", "Python", "torch", "torchrun"} & {*wrong}:
+        if look in (_torchrun, _check) and {"scripts", "Python", "torch", "torchrun"} & {*wrong}:
             say(f"  · {name}: not tried", "dim")
             continue
         try:
@@ -134,7 +134,6 @@ def _check(folder):
     return f"multigpu.py passes it in {seconds:.0f} s"
 
 
-NEED_ALL = (_torchrun, _check)
 THINGS = {
     "Python": _packages, "scripts": _scripts, "folder": _folder, "machine": _machine,
     "torch": _torch, "torchrun": _torchrun, "check": _check,

@@ -48,7 +48,7 @@ def test_a_path_is_walked_by_commands(tmp_path, capsys):
     assert "✓ 2 Constructing the process group" in said
     assert "→ 3 Distributing input data" in said
     assert "has reached multigpu@2. The next edit: Distributing input data." in said
-    assert "more than once: 2,048 of 2,048" in said and "Before that" not in said
+    assert "ranks 0 and 1 saw samples 0, 1, 2" in said and "Before that" not in said
     status, said = workshop("hint")
     assert "hint 2 of 3" in said and "DistributedSampler" in said
     assert workshop("solution")[0] == 1

@@ -101,7 +101,7 @@ def saved_without_ddp(run):
     the model inside: then one process without DDP can load it too.
     """
     for save in run.saves:
-        for key in keys(save.content):
+        for key in keys(save.fact["content"]):
             if key.startswith(("module.", "_orig_mod.")):
                 return False, f"in the checkpoint of {save.worker.name} a weight is called {key!r}"
     return (True, f"{len(run.saves)} checkpoints") if run.saves else _no_saves(run)
@@ -116,7 +116,8 @@ def saved_complete(run):
     if not run.saves:
         return _no_saves(run)
     for save in run.saves:
-        after, found = f"after epoch {save.epochs}, {save.worker.name}", prints(save.content)
+        after = f"after epoch {save.epochs}, {save.worker.name}"
+        found = prints(save.fact["content"])
         if save.step and not found.issuperset(save.step["parameters"]):
             return False, f"{after} did not save its newest weights"
         if save.step and not found.issuperset(save.step["state"]):

@@ -21,7 +21,7 @@ def _judge(run):
     again, newest = found
     done, total = newest.epochs, run.all("act")[-1]["asked"]["total_epochs"]
     for worker in again.trained:
-        if not prints(newest.content).issuperset(worker.begin["parameters"]):
+        if not prints(newest.fact["content"]).issuperset(worker.begin["parameters"]):
             which = worker.started_after
             began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
@@ -96,7 +96,7 @@ def with_the_optimizer(run):
         return None
     again, newest = found
     for worker in again.trained:
-        state, found = worker.begin["state"], prints(newest.content)
+        state, found = worker.begin["state"], prints(newest.fact["content"])
         stateless = all(not step.fact["state"] for step in worker.steps)
         if not stateless and not (state and found.issuperset(state)):
             what = "another state" if state else "an empty state"
