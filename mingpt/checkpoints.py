@@ -130,8 +130,11 @@ def load(path):
 
 def _check(checkpoint):
     """Raise an exception for what differs from what a run of its model would save."""
+    config, weights = GPTConfig(**checkpoint["model_config"]), len(checkpoint["model"])
+    if config.n_layer > weights:  # to build these layers might take hours
+        raise ValueError(f"n_layer is {config.n_layer}, but there are {weights} weights")
     with torch.device("meta"):
-        model = GPT(GPTConfig(**checkpoint["model_config"]))
+        model = GPT(config)
     count = len([*model.parameters()])  # before the tie is gone
     model.load_state_dict(checkpoint["model"], assign=True)
     if any(weight.dtype != torch.float32 for weight in model.parameters()):
@@ -140,7 +143,7 @@ def _check(checkpoint):
     steps = {(one["step"].item(), one["step"].layout) for one in states}
     if states and ((len(states), len(steps)) != (count, 1) or min(steps)[0] < 0):
         raise ValueError(f"the optimizer took {[*steps]} steps with {len(states)} weights")
-    text, scores = checkpoint["text"], model.config.vocab_size
+    text, scores = checkpoint["text"], config.vocab_size
     kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
     if kinds != scores:
         raise ValueError(f"{kinds} kinds of tokens for {scores} scores")

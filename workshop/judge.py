@@ -56,9 +56,8 @@ def judge(run: Run, checks: list[Check]) -> list[Finding]:
 
 def first_failure(findings: list[Finding]) -> Finding | None:
     """The first false finding, else the first without a verdict, else None."""
-    false = (finding for finding in findings if finding.ok is False)
-    unknown = (finding for finding in findings if finding.ok is None)
-    return next(false, next(unknown, None))
+    false, unknown = ([one for one in findings if one.ok is ok] for ok in (False, None))
+    return next(iter(false + unknown), None)
 
 
 def passed(findings: list[Finding]) -> bool:

@@ -29,9 +29,8 @@ def report(paths: list[Path]):
         say(f"{path!s:{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
     say()
     names = max(map(len, exercises()))
-    say(
-        f"{'exercise':{names}}  begun  solved  checks until solved (median)  hints  solutions shown"
-    )
+    heads = "begun  solved  checks until solved (median)  hints  solutions shown"
+    say(f"{'exercise':{names}}  {heads}")
     for name in exercises():
         if line := _exercise(name, list(rooms.values())):
             say(f"{name:{names}}  {line}")

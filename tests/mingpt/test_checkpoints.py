@@ -197,6 +197,7 @@ JUNK = {
     "a field too few": ("model_config", without("n_layer"), "Missing key"),
     "an impossible field": ("model_config", other(n_embd=50), "n_embd is 50, but must be a mult"),
     "another size": ("model_config", other(n_layer=1), "Unexpected key"),
+    "a layer for every bit": ("model_config", other(n_layer=10**12), "there are 41 weights"),
     "half a layer": ("model_config", other(n_layer=2.5), "'float' object"),
     "a list as shape": ("model_config", lambda _: [1, 2], "must be a mapping, not list"),
     "a vocabulary of another size": ("text", other(vocabulary="ab"), "2 kinds of tokens for 8 sc"),
@@ -210,7 +211,7 @@ JUNK = {
     ),
     "random states of a GPU alone": ("rng", lambda old: [{"cuda": old[0]["cpu"]}], "'cpu'"),
     "a word as scaler": ("scaler", lambda _: "scale", "'str' object has no attribute 'values'"),
-    "words in the scaler": ("scaler", lambda _: {"scale": "1"}, "'<=' not supported"),
+    "words in the scaler": ("scaler", lambda _: {"scale": "1"}, "'>=' not supported"),
     "a scale of NaN": ("scaler", lambda _: {"scale": torch.nan}, "scale is nan"),
     "a state too few": ("optimizer", state(lambda old: old.pop(5)), "steps with 39 weights"),
     "another step": (
