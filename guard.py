@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed import DistNetworkError
 
 _path = None  # of the checkpoint, set by check_path
 before_exit = []  # functions that a failing process calls before it exits
@@ -47,10 +48,12 @@ def check_launcher(manual, gpus):
         if "TORCHELASTIC_RUN_ID" in os.environ:
             raise UserError(f"not for torchrun, start it as documented: {command}")
         return
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    os.environ.setdefault("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
+    numbers = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+    for name in (*numbers, "MASTER_ADDR"):
         if name not in os.environ:
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
-        if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+        if name in numbers and not (os.environ[name].isdecimal() and len(os.environ[name]) < 8):
             raise UserError(f"{name} is {os.environ[name]!r}, but must be a number from 0")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank >= world_size:  # or the group would wait for ranks that no process has
@@ -59,7 +62,7 @@ def check_launcher(manual, gpus):
         socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
     except OSError:
         raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
-    check_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", world_size)), gpus, "--nproc_per_node")
+    check_gpus(int(os.environ["LOCAL_WORLD_SIZE"]), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -80,9 +83,9 @@ def check_path(path, must_be_new=False):
     path = os.path.realpath(path)
     if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
         raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
-    folder = os.path.dirname(path)
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
+    folder, name = os.path.split(path)
+    try:  # with a name as long as those of `write`
+        tempfile.NamedTemporaryFile(dir=folder, prefix=name, suffix="x" * 40).close()
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
 
@@ -199,8 +202,8 @@ def _line(error):
         return 2, last.removeprefix("guard.UserError: ")
     if _lost_peer(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
-    if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException):
-        return 1, text  # the worker's traceback; this waiting parent's says nothing
+    if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException | DistNetworkError):
+        return 1, text  # the worker's traceback, since this parent's says nothing; or a taken port
     # A checkpoint did not fit. SGD loads AdamW's state, but fails in its first step.
     frames = traceback.extract_tb(error.__traceback__)
     loading = any(frame.name == "load_state_dict" for frame in frames)
@@ -216,8 +219,8 @@ def _say_once(line):
     """Write `line` to stderr, unless another worker or an earlier attempt already has."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
     if error_file:
-        kind = line.partition("(")[0]
-        said = Path(error_file).parents[2] / hashlib.sha256(kind.encode()).hexdigest()
+        kind = line.partition("(")[0].encode(errors="replace")
+        said = Path(error_file).parents[2] / hashlib.sha256(kind).hexdigest()
         try:
             said.touch(exist_ok=False)
         except OSError as error:

@@ -96,6 +96,8 @@ def look_at_this_node(report, options, address):
     same = {"--nnodes": options.nnodes, "python": platform.python_version(), **check_torch(report)}
     for file in options.files:
         try:
+            if Path(file).exists() and not Path(file).is_file():  # a fifo would wait for ever
+                raise OSError(0, "no regular file")
             same[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
             report.say(f"sha256 of {file}: {same[file]}")
         except OSError as error:

@@ -14,6 +14,12 @@ import torch.distributed as dist
 
 if "RANK" not in os.environ:
     sys.exit("hello.py: no RANK in the environment: a launcher has to start it")
+for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+    if not os.environ.get(name, "").isdecimal():
+        sys.exit(f"hello.py: {name} is {os.environ.get(name)!r}, but must be a number from 0")
+if int(os.environ["RANK"]) >= int(os.environ["WORLD_SIZE"]):
+    told = "hello.py: RANK is {RANK}, but must be below WORLD_SIZE, {WORLD_SIZE}"
+    sys.exit(told.format(**os.environ))
 names = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE")
 text = "  ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
 sys.stdout.write(f"rank {os.environ['RANK']}: {text}  on {socket.gethostname()}\n")

@@ -94,7 +94,7 @@ def _download(url, patience=600):
     """The bytes at a URL. Raises OSError if they have not all come after `patience` seconds."""
     utils.show(f"Downloading {url}")
     end, parts = time.monotonic() + patience, []
-    with urlopen(url, timeout=30) as answer:
+    with urlopen(url, timeout=20) as answer:
         while part := answer.read1():
             parts.append(part)
             if time.monotonic() > end:

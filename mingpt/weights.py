@@ -1,6 +1,7 @@
 """Start training from GPT-2's published weights: fine-tuning."""
 
 import re
+from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -17,6 +18,8 @@ def load(model, path):
     for a file of another format or shape.
     """
     try:
+        if Path(path).exists() and not Path(path).is_file():  # a fifo would wait for ever
+            raise OSError("no regular file")
         published = load_file(path)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)

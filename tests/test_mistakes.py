@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from typing import NamedTuple
@@ -48,6 +49,14 @@ MISTAKES = {
     "RANK -1": Mistake(
         "multinode", "1 1", "RANK is '-1', but must be a number from 0", ALONE | {"RANK": "-1"}
     ),
+    "a node of abc": Mistake(
+        "multinode", "1 1", "LOCAL_WORLD_SIZE is 'abc', but must be a number from 0",
+        ALONE | {"LOCAL_WORLD_SIZE": "abc"},
+    ),
+    "too many ranks": Mistake(
+        "multinode", "1 1", "WORLD_SIZE is '1{9}', but must be a number from 0",
+        ALONE | {"WORLD_SIZE": "1" * 9},
+    ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),
@@ -69,6 +78,7 @@ MISTAKES = {
         "multinode", "1 1 --checkpoint_path .",
         "--checkpoint_path .* is no file that you can read: pass another .*", ALONE,
     ),
+    "a long name": path("x" * 220, r"cannot write to .* \(File name too long\): pass another .*"),
     # Even root, which ignores permissions, cannot make a file there.
     "read-only folder": path("/proc/a.pt", r"cannot write to /proc \(.+\): pass another .*"),
 }  # fmt: skip
@@ -94,6 +104,20 @@ def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
     assert process.status == 1 and process.lines == []
     documented = LESSONS["multigpu"].run
     check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.create_server(("localhost", 0)) as server:
+        env = ALONE | {"MASTER_PORT": str(server.getsockname()[1])}
+        process = python("multinode", 1, 1, cwd=tmp_path, env=env)
+    assert process.returncode == 1
+    assert re.fullmatch("multinode.py: .*address already in use\n", process.stderr), process.stderr
+
+
+def test_letters_that_cannot_be_encoded(tmp_path):
+    process = run("multinode", 1, 1, "--foo=\udcff", cwd=tmp_path, launcher=RESTARTS_ONCE)
+    says = "unrecognized arguments: --foo=\\udcff (--help lists the options)"
+    check_said_once(process, "multinode", says)
 
 
 @pytest.mark.parametrize("lesson", ["single_gpu", "multinode"])

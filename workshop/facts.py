@@ -78,11 +78,9 @@ class Save:
 
     @property
     def numbers(self) -> dict[str, int]:
-        found = {}
-        for key, value in keys(self.fact["content"]).items():
-            number = value.get("number") if isinstance(value, dict) else value
-            found |= {key: number} if type(number) is int else {}
-        return found
+        found = keys(self.fact["content"]).items()
+        numbers = {key: one.get("number") if isinstance(one, dict) else one for key, one in found}
+        return {key: number for key, number in numbers.items() if type(number) is int}
 
 
 class Run(Facts):

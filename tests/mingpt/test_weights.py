@@ -1,5 +1,7 @@
 """Fine-tuning starts from published weights, as Hugging Face writes them."""
 
+import os
+
 import pytest
 import torch
 
@@ -67,6 +69,9 @@ def test_a_file_that_is_none(tmp_path):
     (tmp_path / "half").write_bytes(b"half of a file")
     with pytest.raises(UserError, match=r"cannot read --init_from .*half: "):
         weights.load(made(), tmp_path / "half")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UserError, match=r"cannot read --init_from .*fifo: no regular file"):
+        weights.load(made(), tmp_path / "fifo")
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):
