@@ -60,7 +60,7 @@ def check_launcher(manual, gpus):
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     try:
         socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: a..b
         raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
     check_gpus(int(os.environ["LOCAL_WORLD_SIZE"]), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:

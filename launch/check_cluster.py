@@ -75,9 +75,10 @@ def number(text, most=999_999):
 
 def endpoint(text):
     host, _, port = text.rpartition(":")
-    if not host:
-        raise argparse.ArgumentTypeError(f"{text!r} is no host and port, as node1:29500")
-    return host, number(port, 65535)
+    with contextlib.suppress(UnicodeError):  # such as a..b
+        if host.encode("idna"):
+            return host, number(port, 65535)
+    raise argparse.ArgumentTypeError(f"{text!r} is no host and port, as node1:29500")
 
 
 def is_here(address):

@@ -30,10 +30,10 @@ if torch.cuda.is_available():
     device, backend = "cuda", "nccl"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
 try:
-    socket.getaddrinfo(os.environ.get("MASTER_ADDR"), None)  # or the group would hang
-except OSError:
+    socket.getaddrinfo(os.environ.get("MASTER_ADDR", "-"), None)  # or the group would hang
+except (OSError, UnicodeError):
     text = "have /etc/hosts name it, or if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
-    sys.exit(f"hello.py: no address for {os.environ['MASTER_ADDR']}: {text}")
+    sys.exit(f"hello.py: no address for {os.environ.get('MASTER_ADDR')}: {text}")
 dist.init_process_group(backend)
 total = torch.tensor([float(dist.get_rank())], device=device)
 dist.all_reduce(total)

@@ -82,10 +82,10 @@ class Config:
     def __post_init__(self):
         at_least = {"val_tokens": 0, "warmup_steps": 0, "seed": 0}
         for name, kind in self.__annotations__.items():
-            if kind is int and getattr(self, name) < at_least.get(name, 1):
-                raise UserError(
-                    f"{name} is {getattr(self, name)}, but must be at least {at_least.get(name, 1)}"
-                )
+            least, value = at_least.get(name, 1), getattr(self, name)
+            if kind is int and not least <= value < 2**63:
+                must = f"at least {least}" if value < least else "below 2^63"
+                raise UserError(f"{name} is {value}, but must be {must}")
         for name in ("learning_rate", "grad_clip"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} is {getattr(self, name)}, but must be above 0")

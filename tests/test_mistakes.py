@@ -57,6 +57,10 @@ MISTAKES = {
         "multinode", "1 1", "WORLD_SIZE is '1{9}', but must be a number from 0",
         ALONE | {"WORLD_SIZE": "1" * 9},
     ),
+    "an address of a..b": Mistake(
+        "multinode", "1 1", r"no address for a\.\.b: add it to /etc/hosts, .*",
+        ALONE | {"MASTER_ADDR": "a..b"},
+    ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),

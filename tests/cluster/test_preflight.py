@@ -213,7 +213,7 @@ def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["node1", ":29500", "node1:", "node1:ssh", "node1:0", "node1:65536"]
+    "text", ["node1", ":29500", "node1:", "node1:ssh", "node1:0", "node1:65536", "a..b:1"]
 )
 def test_what_is_no_endpoint(text, program):
     with pytest.raises(ArgumentTypeError, match=r"is no (host|number)"):

@@ -29,6 +29,7 @@ FIELDS = {
     "--batch_size": "missing value for argument '--batch_size'",
     "--model gpt3": "invalid choice 'gpt3' for argument '--model'. Expected one of ('gpt-nano', ",
     "--batch_size 0": "batch_size is 0, but must be at least 1",
+    "--seed 1000000000000000000000": "seed is 1000000000000000000000, but must be below 2^63",
     "--save_every 0": "save_every is 0, but must be at least",
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
     "--learning_rate nan": "learning_rate is nan, but must be above 0",
