@@ -8,6 +8,7 @@ Start it in place of the training script, with any launcher.
 import os
 import socket
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,12 @@ try:
 except (OSError, UnicodeError):
     text = "have /etc/hosts name it, or if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
     sys.exit(f"hello.py: no address for {os.environ.get('MASTER_ADDR')}: {text}")
+text = "hello.py: waiting for all {WORLD_SIZE} processes at {MASTER_ADDR}:{MASTER_PORT}\n"
+waiting = threading.Timer(5, sys.stderr.write, [text.format(**os.environ)])
+waiting.daemon = True
+waiting.start()
 dist.init_process_group(backend)
+waiting.cancel()
 total = torch.tensor([float(dist.get_rank())], device=device)
 dist.all_reduce(total)
 count = dist.get_world_size()
