@@ -48,21 +48,23 @@ def check_launcher(manual, gpus):
         if "TORCHELASTIC_RUN_ID" in os.environ:
             raise UserError(f"not for torchrun, start it as documented: {command}")
         return
-    os.environ.setdefault("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
-    numbers = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
-    for name in (*numbers, "MASTER_ADDR"):
-        if name not in os.environ:
+    env = {"LOCAL_WORLD_SIZE": os.environ.get("WORLD_SIZE"), **os.environ}
+    counts = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    limits = dict.fromkeys(counts, 999_999) | {"MASTER_PORT": 65_535}
+    for name in (*limits, "MASTER_ADDR"):
+        if name not in env:
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
-        if name in numbers and not (os.environ[name].isdecimal() and len(os.environ[name]) < 8):
-            raise UserError(f"{name} is {os.environ[name]!r}, but must be a number from 0")
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        most = limits.get(name)
+        if most and not (env[name].isdecimal() and float(env[name]) <= most):
+            raise UserError(f"{name} is {env[name]!r}, but must be a number from 0 to {most}")
+    rank, world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
     if rank >= world_size:  # or the group would wait for ranks that no process has
         raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
     try:
         socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
     except (OSError, UnicodeError):  # UnicodeError: a..b
         raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
-    check_gpus(int(os.environ["LOCAL_WORLD_SIZE"]), gpus, "--nproc_per_node")
+    check_gpus(int(env["LOCAL_WORLD_SIZE"]), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 

@@ -38,7 +38,7 @@ def main(endpoint, rank=None):
         refuse(f"NODE_RANK is {rank!r}, but must be a number from 0 and below NNODES, {most}")
     host, _, port = endpoint.rpartition(":")
     host = host.strip("[]")
-    if not host or not re.fullmatch("[1-9][0-9]{0,4}", port) or int(port) > 65535:
+    if not is_name(host) or not re.fullmatch("[1-9][0-9]{0,4}", port) or int(port) > 65535:
         refuse(f"the endpoint is {endpoint!r}, but must be a host and a port, as node1:29500")
     there = [name for _, name in socket.if_nameindex()]
     for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
@@ -72,6 +72,13 @@ def main(endpoint, rank=None):
         with contextlib.suppress(OSError):
             socket.create_server((host, 0)).close()
             print("is_host=1")
+
+
+def is_name(host):
+    """Whether a resolver can be asked for it: not for a..b, nor for 64 letters without a dot."""
+    with contextlib.suppress(UnicodeError):
+        return bool(host.encode("idna"))
+    return False
 
 
 def check_own_name(name):

@@ -13,11 +13,11 @@ import threading
 import torch
 import torch.distributed as dist
 
-if "RANK" not in os.environ:
-    sys.exit("hello.py: no RANK in the environment: a launcher has to start it")
-for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
-    if not os.environ.get(name, "").isdecimal():
-        sys.exit(f"hello.py: {name} is {os.environ.get(name)!r}, but must be a number from 0")
+for name in ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR"):
+    if name not in os.environ:
+        sys.exit(f"hello.py: no {name} in the environment: a launcher has to start it")
+    if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+        sys.exit(f"hello.py: {name} is {os.environ[name]!r}, but must be a number from 0")
 if int(os.environ["RANK"]) >= int(os.environ["WORLD_SIZE"]):
     told = "hello.py: RANK is {RANK}, but must be below WORLD_SIZE, {WORLD_SIZE}"
     sys.exit(told.format(**os.environ))
@@ -31,10 +31,10 @@ if torch.cuda.is_available():
     device, backend = "cuda", "nccl"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
 try:
-    socket.getaddrinfo(os.environ.get("MASTER_ADDR", "-"), None)  # or the group would hang
+    socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # or the group would hang
 except (OSError, UnicodeError):
     text = "have /etc/hosts name it, or if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
-    sys.exit(f"hello.py: no address for {os.environ.get('MASTER_ADDR')}: {text}")
+    sys.exit(f"hello.py: no address for {os.environ['MASTER_ADDR']}: {text}")
 text = "hello.py: waiting for all {WORLD_SIZE} processes at {MASTER_ADDR}:{MASTER_PORT}\n"
 waiting = threading.Timer(5, sys.stderr.write, [text.format(**os.environ)])
 waiting.daemon = True

@@ -60,7 +60,8 @@ def prepare(source, tokenizer, cache):
     key = hashlib.sha256(f"{tokenizer}\n{text}".encode()).hexdigest()[:16]
     path = Path(cache, f"{key}.tokens")
     with contextlib.suppress(Exception):  # a damaged file may raise a dozen types
-        if utils.is_whole(path) and "tokens" in torch.load(path, mmap=True, weights_only=True):
+        whole = path.is_file() and utils.is_whole(path)
+        if whole and "tokens" in torch.load(path, mmap=True, weights_only=True):
             return path
     kind = tokens.build(tokenizer, text)
     numbers = torch.from_numpy(kind.encode(text))

@@ -109,6 +109,8 @@ class Metrics:
 
 def _append(path, line):
     """Append the whole line or, on a full disk, nothing. Raises OSError."""
+    if path.is_fifo():  # to open it would wait for a reader
+        raise OSError(errno.EPIPE, "it is a fifo")
     with open(path, "ab", buffering=0) as file:
         end = file.tell()
         if file.write(line) < len(line):

@@ -47,15 +47,20 @@ MISTAKES = {
         ALONE | {"RANK": "5", "WORLD_SIZE": "2"},
     ),
     "RANK -1": Mistake(
-        "multinode", "1 1", "RANK is '-1', but must be a number from 0", ALONE | {"RANK": "-1"}
+        "multinode", "1 1", "RANK is '-1', but must be a number from 0 to 999999",
+        ALONE | {"RANK": "-1"},
     ),
     "a node of abc": Mistake(
-        "multinode", "1 1", "LOCAL_WORLD_SIZE is 'abc', but must be a number from 0",
+        "multinode", "1 1", "LOCAL_WORLD_SIZE is 'abc', but must be a number from 0 to 999999",
         ALONE | {"LOCAL_WORLD_SIZE": "abc"},
     ),
     "too many ranks": Mistake(
-        "multinode", "1 1", "WORLD_SIZE is '1{9}', but must be a number from 0",
+        "multinode", "1 1", "WORLD_SIZE is '1{9}', but must be a number from 0 to 999999",
         ALONE | {"WORLD_SIZE": "1" * 9},
+    ),
+    "a port of 99999": Mistake(
+        "multigpu_torchrun", "1 1", "MASTER_PORT is '99999', but must be a number from 0 to 65535",
+        ALONE | {"MASTER_PORT": "99999"},
     ),
     "an address of a..b": Mistake(
         "multinode", "1 1", r"no address for a\.\.b: add it to /etc/hosts, .*",

@@ -168,9 +168,8 @@ def _skeleton(lines: list[Line]) -> str:
         if line.scope != scope:
             scope = line.scope
             shown.append(f"{scope}:")
-        shown.append(
-            f"  {line.sign} {line.text if line.sign == '-' else _elided(line.text)}".rstrip()
-        )
+        text = line.text if line.sign == "-" else _elided(line.text)
+        shown.append(f"  {line.sign} {text}".rstrip())
     return "\n".join(shown)
 
 

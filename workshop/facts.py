@@ -143,10 +143,8 @@ class Run(Facts):
     def crash(self) -> dict | None:
         """The first exception that is neither the check's own fault nor a lost peer."""
         caused = {fact["pid"] for fact in self.all("fault")}
-        return next(
-            (fact for fact in self.all("raised") if fact["pid"] not in caused and not lost(fact)),
-            None,
-        )
+        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
+        return next((fact for fact in own if not lost(fact)), None)
 
     def who(self, fact: dict) -> str:
         """The name of the process that recorded a fact."""

@@ -64,9 +64,8 @@ class Folder:
         solved = {event["exercise"] for event in events if event["event"] == "solved"}
         last = [event["exercise"] for event in events if event["exercise"] in names][-1:]
         place = names.index(last[0]) if last else 0
-        return next(
-            (exercises()[n] for n in names[place:] + names[:place] if n not in solved), None
-        )
+        todo = [name for name in names[place:] + names[:place] if name not in solved]
+        return exercises()[todo[0]] if todo else None
 
     def script(self, exercise: Exercise) -> Path:
         """Raises UserError if the exercise has not been started, or if its script is gone."""
@@ -128,6 +127,5 @@ def _told(path):
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"cannot write {path} ({error.strerror}): name another folder with --dir"
-        ) from None
+        why = f"cannot write {path} ({error.strerror})"
+        raise UserError(f"{why}: name another folder with --dir") from None

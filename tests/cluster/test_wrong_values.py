@@ -27,7 +27,7 @@ WRONG = {
         "NPROC=0", "NPROC=two", "NPROC=-1", "MAX_RESTARTS=x", "MAX_RESTARTS=-1", "JOIN_TIMEOUT=0",
         "JOIN_TIMEOUT=-5", "JOIN_TIMEOUT=1.5", "JOIN_TIMEOUT=x", "JOIN_TIMEOUT=08", "JOB=a/b",
         "ENDPOINT=", "ENDPOINT=node1", "ENDPOINT=node1:", "ENDPOINT=:29500", "ENDPOINT=node1:0",
-        "ENDPOINT=node1:x", "ENDPOINT=node1:65536",
+        "ENDPOINT=node1:x", "ENDPOINT=node1:65536", "ENDPOINT=a..b:29500",
     ],
     "torchrun_static": [
         "NNODES=0", "NODE_RANK=", "NODE_RANK=2", "NODE_RANK=x", "NODE_RANK=-1", "NPROC=x",

@@ -197,7 +197,7 @@ JUNK = {
     "a field too few": ("model_config", without("n_layer"), "Missing key"),
     "an impossible field": ("model_config", other(n_embd=50), "n_embd is 50, but must be a mult"),
     "another size": ("model_config", other(n_layer=1), "Unexpected key"),
-    "a layer for every bit": ("model_config", other(n_layer=10**4), "there are 41 weights"),
+    "layers without weights": ("model_config", other(n_layer=10**4), "there are 41 weights"),
     "half a layer": ("model_config", other(n_layer=2.5), "'float' object"),
     "a list as shape": ("model_config", lambda _: [1, 2], "must be a mapping, not list"),
     "a vocabulary of another size": ("text", other(vocabulary="ab"), "2 kinds of tokens for 8 sc"),

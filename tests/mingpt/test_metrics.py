@@ -126,6 +126,10 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     assert "This line is not kept, the log cannot be written (No space left on device)" in said
     log.validated(5, loss)
     assert [line["step"] for line in texts.log(log.path.parent)] == [4, 6]
+    log.path.unlink()
+    os.mkfifo(log.path)
+    log.validated(6, loss)
+    assert "the log cannot be written (it is a fifo)" in capsys.readouterr().out
 
 
 def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
