@@ -87,7 +87,7 @@ def check_path(path, must_be_new=False):
         raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
     folder, name = os.path.split(path)
     try:  # with a name as long as those of `write`
-        tempfile.NamedTemporaryFile(dir=folder, prefix=name, suffix="x" * 40).close()
+        tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}", suffix="x" * 29).close()
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): {advice}") from None
 
