@@ -117,7 +117,7 @@ def machine(tmp_path, wheels):
 
 def test_pins_are_installed_once_and_extras_add_up(machine):
     out = machine.run("sh", "-c", "make -s run & make -s run; wait").out  # one waits
-    assert out.count(RAN) == 2 and out.count("Installing torch, numpy, tyro, tqdm, psutil (") == 1
+    assert out.count(RAN) == 2 and out.count("Installing torch, psutil, numpy, tyro, tqdm (") == 1
     assert ("of CUDA" in out) == (sys.platform == "linux" and not shutil.which("nvidia-smi"))
     assert "Installing pytest, pytest-xdist," in machine.make("test")
     before = files(machine.venv)
@@ -173,7 +173,7 @@ def test_a_torch_that_is_there_is_used(machine):
     environment(machine.python, torch="2.99.0+cu1", numpy="1.99")
     before = files(machine.python)
     out = machine.make("test", "run")
-    assert f"Using the torch of {machine.python}\nInstalling tyro, tqdm, psutil, pytest," in out
+    assert f"Using the torch of {machine.python}\nInstalling psutil, tyro, tqdm, pytest," in out
     assert out.endswith("ran 2.99.0+cu1 1.99\n") and files(machine.python) == before
     assert machine.run(machine.venv / "bin" / "torchrun").out == f"torchrun of {machine.venv}\n"
 

@@ -1,6 +1,6 @@
 """Make .venv and install what it lacks. `make` calls this; it needs only Python.
 
-    python3 tools/bootstrap.py [test] [docs] [dev]      # extras of pyproject.toml
+    python3 tools/bootstrap.py [test] [docs] [ports] [dev]      # extras of pyproject.toml
 
 If the Python that makes .venv has a new enough torch, .venv shares that Python's packages. If you
 made .venv yourself, this keeps it and installs only what it lacks.
@@ -42,7 +42,7 @@ def main(extras):
         make_venv()
     elif made not in (None, str(VENV)) or not PYTHON.exists():
         sys.exit(BROKEN)
-    os.execv(PYTHON, [str(PYTHON), __file__, "--inside", *extras])
+    os.execv(PYTHON, [str(PYTHON), __file__, "--inside", "series", *extras])
 
 
 def make_venv():
@@ -83,7 +83,8 @@ def fill_venv(extras):
     pins = dict(re.findall("^(.+)(==.+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     PINS.write_text("\n".join(n + pins[n] for n in pins if n not in missing and not has(n)))
     options = ["-q", "--no-user", "--no-input", "--disable-pip-version-check", "-c", PINS]
-    run("pip", "install", "--only-binary=:all:", *options, *(n + pins[n] for n in missing))
+    wheels = ["--only-binary=:all:", "--no-binary=deepspeed"]  # DeepSpeed has none
+    run("pip", "install", *wheels, *options, *(n + pins[n] for n in missing))
     PINS.unlink()
 
 

@@ -1,7 +1,7 @@
 """The workshop: exercises made from the lessons' edits. Checks judge what a script does.
 
-probe/     runs inside every process and records facts, one JSON object per line
-observe.py starts a run with the probe, limits it, and terminates whatever is left
+observe.py starts a run under the observer of ddp_doctor, which records facts and limits it
+probe/     what only the workshop records, inside every process
 facts.py   the facts, by attempt and rank; worker.py, by epoch and step
 judge.py   checks: pure functions over the facts; checks/ holds them
 exercises.py  starts and solutions, derived from lessons.toml; exercises.toml has hints and hunts

@@ -10,6 +10,7 @@ reset               start the exercise again; your script is kept beside the new
 watch               check at every save, until Ctrl-C
 ready               before you begin: is this machine ready? (10 to 20 seconds)
 report FOLDER...    for the instructor: show how far each learner is
+doctor -- COMMAND   for any training script: run it, and say what is wrong (doctor --help)
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 import time
 from pathlib import Path
 
+from ddp_doctor import __main__ as doctor
 from tools.errors import UserError, exit_status
 from tools.series import stages
 
@@ -34,6 +36,9 @@ from .show import say, wrapped
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if all is well, 1 if a check failed, 2 for a mistake in the command."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["doctor"]:
+        return doctor.main(words[1:])
     options = _parser().parse_intermixed_args(arguments)
     if options.command is None:
         print(__doc__)
@@ -110,19 +115,18 @@ def _check(folder, options) -> int:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
     files = folder.files(exercise)
     run, findings = scenarios.examine(
-        exercise.lesson.name, exercise.file, files, exercise.checks, options.limit
+        exercise.run_as, exercise.file, files, exercise.checks, options.limit
     )
     say(f"{exercise.name} – {exercise.title}", "bold")
     if exercise.steps:
         show.progress(exercise, findings)
     show.report(exercise, run, findings)
     reached = {"reached": exercise.reached(findings)} if exercise.steps else {}
-    if not passed(findings):
-        failed = exercise.failure(findings).check.name
-        folder.log(exercise, "check", failed=failed, **reached)
+    failed = None if passed(findings) else exercise.failure(findings).check.name
+    folder.log(exercise, "check", failed=failed, **reached)
+    if failed:
         say("\nMore help: python -m workshop hint", "dim")
         return 1
-    folder.log(exercise, "check", failed=None, **reached)
     if not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = folder.next()

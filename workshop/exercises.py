@@ -39,7 +39,12 @@ class Exercise:
 
     @property
     def file(self) -> str:
-        return self.lesson.file
+        return Path(self.lesson.file).name
+
+    @property
+    def run_as(self) -> str:
+        """The lesson whose scenario and checks judge it: of beyond/, the parent's."""
+        return self.lesson.name if self.lesson.name in OF else self.lesson.parent.name
 
     @property
     def solution(self) -> str:
@@ -48,7 +53,7 @@ class Exercise:
     @property
     def checks(self) -> list[Check]:
         own = [EXTRA[self.check]] if self.check in EXTRA else []
-        return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
+        return own + [one for one in OF[self.run_as] if one.edit not in self.of_others]
 
     def reached(self, findings: list[Finding]) -> int:
         """How many steps of a path the script has made, judged by its run."""
@@ -75,7 +80,9 @@ class Exercise:
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """All exercises by name. Per lesson: the edits, then the path, then the bug hunts."""
+    """All exercises by name. Per lesson: the edits, then the path, then the bug hunts.
+
+    Of beyond/, exercises.toml names the edits that are exercises."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     found = []
     for lesson in series.load(ROOT):
@@ -84,11 +91,13 @@ def exercises() -> dict[str, Exercise]:
             steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]
             found += [_hunt(lesson, name, **hunt) for name, hunt in hunts.items()]
+        for name, facts in table["beyond"].get(lesson.name, {}).items():
+            found.append(_edit(lesson.edit(name), **facts))
     return {exercise.name: exercise for exercise in found}
 
 
-def _edit(edit: Edit, hint: str) -> Exercise:
-    check = next(one.name for one in OF[edit.lesson.name] if one.edit == edit.name)
+def _edit(edit: Edit, hint: str, check: str | None = None) -> Exercise:
+    check = check or next(one.name for one in OF[edit.lesson.name] if one.edit == edit.name)
     left_out = dropped(edit)
     others = [one for one in edit.lesson.edits if one is not edit]
     gone = {one.name for one in others if _added(one.lines) <= _added(left_out)}
@@ -136,14 +145,9 @@ def dropped(edit: Edit) -> list[Line]:
 
 def _introduced(edit: Edit) -> set[str]:
     """The definitions that an edit introduces."""
-    new, old = (
-        {row.scope for row in edit.rows if row.sign == sign and _defines(row)} for sign in "+-"
-    )
+    heads = [row for row in edit.rows if re.match(r"\s*(def|class) ", row.text)]
+    new, old = ({row.scope for row in heads if row.sign == sign} for sign in "+-")
     return new - old
-
-
-def _defines(row: Line) -> bool:
-    return re.match(r"\s*(def|class) ", row.text) is not None
 
 
 def _replaced(lesson, scope, old, new):

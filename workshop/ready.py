@@ -22,7 +22,7 @@ from .observe import LIMIT, MOST, Act, Start, observe
 from .show import say
 
 NEEDED = 2 * MOST  # free bytes
-MEMORY = 700_000_000  # bytes that a check needs: tools/bench/results/room.txt
+MEMORY = 900_000_000  # bytes that a check needs: tools/bench/results/room.txt
 ACTIVATE = "`source .venv/bin/activate`; if there is no .venv yet, first `make run`"
 OTHER = "name another folder, as in `export WORKSHOP_DIR=$HOME/my-workshop` (or TMPDIR)"
 
@@ -91,9 +91,10 @@ def _packages(folder):
         from tools.bootstrap import PROJECT, has
     except FileNotFoundError:
         return f"{told}, packages not compared, because there is no pyproject.toml"
-    if missing := [one for one in PROJECT["dependencies"] if not has(one)]:
+    needed = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["series"]
+    if missing := [one for one in needed if not has(one)]:
         raise UserError(f"{sys.executable} lacks {', '.join(missing)}: {ACTIVATE}")
-    return f"{told}, with {', '.join(PROJECT['dependencies'])}"
+    return f"{told}, with {', '.join(needed)}"
 
 
 def _torch(folder):

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from .checks import ON_FAILURE
+from .checks import WITH_THREE
 from .facts import Run
 from .judge import Check, Finding, judge, passed
 from .observe import LIMIT, Act, Start, observe
@@ -17,20 +17,20 @@ def examine(
 ) -> tuple[Run, list[Finding]]:
     """Run `file`, a script of the lesson, with `files` in its folder, and judge it.
 
-    If a script of multigpu passes, it runs again, and one of its ranks fails.
+    If a script of multigpu passes, it runs again with three processes, and one of them fails.
     """
     seen = observe(files, _SCENARIOS[lesson](file), limit)
     findings = judge(seen, checks)
     if lesson == "multigpu" and passed(findings):
-        failing = observe(files, _multigpu(file, {"rank": 1, "samples": EPOCH}), limit)
-        findings += judge(failing, ON_FAILURE)
+        failing = observe(files, _multigpu(file, 3, {"rank": 1, "samples": EPOCH}), limit)
+        findings += judge(failing, WITH_THREE)
         seen = seen if passed(findings) else failing
     return seen, findings
 
 
-def _multigpu(file, fault=None):
-    start = Start([sys.executable, file, "3", "2", RAGGED], {"NPROC": "2"})
-    return [Act([start], {"processes": 2, "total_epochs": 3, "save_every": 2}, fault)]
+def _multigpu(file, processes=2, fault=None):
+    start = Start([sys.executable, file, "3", "2", RAGGED], {"NPROC": str(processes)})
+    return [Act([start], {"processes": processes, "total_epochs": 3, "save_every": 2}, fault)]
 
 
 def _multigpu_torchrun(file):

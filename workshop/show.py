@@ -13,15 +13,11 @@ from .facts import Run
 from .judge import Finding, passed
 
 
-def _fancy():
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    return terminal and not os.environ.get("NO_COLOR")
-
-
 def say(text: str = "", color: str = ""):
     """Print `text`, in `color` if the terminal can."""
     codes = {"green": "32", "red": "31", "yellow": "33", "dim": "2", "bold": "1"}
-    if color and _fancy():
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if color and terminal and not os.environ.get("NO_COLOR"):
         text = f"\x1b[{codes[color]}m{text}\x1b[0m"
     print(text, flush=True)
 
@@ -96,7 +92,7 @@ def _theirs(lines):
     kept, inside = [], False
     for line in lines:
         if line.lstrip().startswith('File "'):
-            inside = "/workshop/probe/" in line
+            inside = "/ddp_doctor/probe/" in line or "/workshop/probe/" in line
         elif not line.startswith("    "):
             inside = False
         if not inside:

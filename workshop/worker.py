@@ -1,9 +1,10 @@
 """A process that trains, or should: its facts by epoch and step."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-ENDS = ("done", "first", "gradient", "step", "joined", "fault", "exit", "raised", "left", "batch")
+from ddp_doctor import facts
+
 SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
 
 
@@ -17,41 +18,27 @@ class Step:
     through: str
 
 
-class Facts:
-    facts: list[dict]
-
-    def all(self, *kinds: str) -> list[dict]:
-        return [fact for fact in self.facts if fact["kind"] in kinds]
-
-    def first(self, *kinds: str) -> dict | None:
-        return next(iter(self.all(*kinds)), None)
-
-
 @dataclass(eq=False)
-class Worker(Facts):
+class Worker(facts.Worker):
     """A process that trains, or should."""
 
-    process: dict
-    facts: list[dict] = field(repr=False)
+    ends = (*facts.ENDS, "batch", "gradient")
     started_after: int = 0  # how many epochs had run when a rank had its first weights
 
-    @cached_property
-    def rank(self) -> int | None:
-        joined = self.first("joined") or self.process
-        return joined.get("rank")
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank}" if self.rank is not None else "a process without a rank"
-
-    @property
-    def node(self) -> str | None:
-        return self.process["node"]
+    def __post_init__(self):
+        """If several optimizers step after a forward pass, only the first one's step counts."""
+        kept, fresh = [], False
+        for fact in self.facts:
+            fresh |= fact["kind"] in ("forward", "batch") and fact.get("grad", True)
+            if fresh or fact["kind"] != "step":
+                kept.append(fact)
+            fresh &= fact["kind"] != "step"
+        self.facts = kept
 
     @property
     def begin(self) -> dict:
         """The fingerprints before its first step, a list each: `parameters` and `state`."""
-        return (self.all("first") or [{"parameters": [], "state": []}])[-1]
+        return self.first("first") or {"parameters": [], "state": []}
 
     @cached_property
     def epochs(self) -> list[list[Step]]:
@@ -119,22 +106,6 @@ class Worker(Facts):
             number -= len(steps)
         return "the end"
 
-    @cached_property
-    def waits(self) -> dict | None:
-        """The call in which it waits: its last fact, if that began a collective or the like.
-
-        A rank that lost its peer was waiting too, because other ranks would not notice.
-        """
-        lonely = any(lost(fact) for fact in self.all("raised"))
-        for fact in reversed(self.facts):
-            if fact["kind"] in ("collective", "backward", "joining"):
-                return fact
-            if lonely and fact["kind"] in ("raised", "exit"):
-                continue
-            if fact["kind"] in ENDS:
-                return None
-        return None
-
 
 def samples_of(steps: list[Step]) -> list[int]:
     return [sample for step in steps for sample in step.samples]
@@ -142,17 +113,9 @@ def samples_of(steps: list[Step]) -> list[int]:
 
 def _parts(steps, share):
     """The steps, parted wherever `share` samples have been seen."""
-    parts, number = [[]], 0
+    parts = [[]]
     for step in steps:
-        if number >= share:
+        if len(samples_of(parts[-1])) >= share:
             parts.append([])
-            number = 0
         parts[-1].append(step)
-        number += len(step.samples)
     return parts
-
-
-def lost(fact: dict) -> bool:
-    """Whether an exception only says that the process at the other end has gone."""
-    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused")
-    return any(sign in fact["message"] for sign in signs)

@@ -164,7 +164,7 @@ def test_a_script_that_writes_among_the_notes(workshop):
     script = workshop.script("multigpu/save-once")
     script.write_text(
         "import os\n"
-        "notes = os.environ['WORKSHOP_FACTS']\n"
+        "notes = os.environ['DOCTOR_FACTS']\n"
         "for name in ('mine.jsonl', f'{os.getpid()}.jsonl', '7.stack'):\n"
         "    with open(f'{notes}/{name}', 'a') as file:\n"
         '        file.write(\'mine\\n[]\\n{"kind": "batch"}\\n\')\n'

@@ -8,13 +8,14 @@ import sys
 import pytest
 
 import utils
+from ddp_doctor.observe import PROBE
 from tests.faults import same
 from tests.processes import ROOT
 from tests.workshop.scripts import right
 from workshop.checks import OF
 from workshop.facts import Run
 from workshop.judge import check, judge
-from workshop.observe import PROBE
+from workshop.observe import PART
 from workshop.worker import SAMPLES, Worker
 
 
@@ -38,7 +39,7 @@ def test_what_the_ranks_saw_and_sent():
     for worker in (first, second):
         assert worker.first("joined")["world_size"] == 2
         calls = [(c["what"], c["bytes"]) for c in worker.all("collective")]
-        assert calls == [("DDP", 0), *[("all_reduce", 8)] * 3, ("barrier", 0)]
+        assert calls == [("DDP", 84), *[("all_reduce", 8)] * 3, ("barrier", 0)]
         assert worker.first("exit")["status"] is None
     saved = [keys_of(fact) for fact in first.all("saved")]
     assert saved == [(["weight", "bias"], 2), (["weight", "bias"], 3)]
@@ -47,8 +48,8 @@ def test_what_the_ranks_saw_and_sent():
 
 
 def keys_of(saved):
-    content = saved["content"]["keys"]
-    return list(content["model"]["keys"]), content["epochs_run"]
+    numbers = {leaf["key"]: leaf["number"] for leaf in saved["content"]}
+    return saved["names"], numbers["epochs_run"]
 
 
 def test_where_a_restart_went_on():
@@ -71,7 +72,7 @@ def test_it_changes_nothing(tmp_path):
         if name == "with":
             facts_folder = tmp_path / "facts"
             facts_folder.mkdir()
-            env |= {"PYTHONPATH": str(PROBE), "WORKSHOP_FACTS": str(facts_folder)}
+            env |= PART | {"PYTHONPATH": str(PROBE)} | _paths(facts_folder, folder)
         ran = subprocess.run(
             [sys.executable, "multigpu.py", "3", "2"], cwd=folder, env=env, timeout=120,
             capture_output=True, text=True,
@@ -81,9 +82,13 @@ def test_it_changes_nothing(tmp_path):
     assert len(list((tmp_path / "facts").glob("*.jsonl"))) >= 3
 
 
+def _paths(facts, home):
+    return {"DOCTOR_FACTS": str(facts), "DOCTOR_HOME": str(home)}
+
+
 def test_a_sitecustomize_that_was_there_before_still_runs(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    env = {**os.environ, "PYTHONPATH": f"{PROBE}:{tmp_path}", "WORKSHOP_FACTS": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": f"{PROBE}:{tmp_path}"} | _paths(tmp_path, tmp_path)
     code = "import sys; print(sys.modules['sitecustomize'].__file__, sys.path)"
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert ran.stdout.startswith(f"theirs\n{tmp_path}/sitecustomize.py")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.workshop.scripts import assert_right, changed, extra
+from tests.workshop.scripts import assert_right, changed
 
 EPOCH = "            self._run_epoch(epoch)\n"
 DDP = "DDP(model.to(self.device))"
@@ -13,26 +13,7 @@ SET_EPOCH = "        self.train_data.sampler.set_epoch(epoch)  # or the order ne
 BATCHES = "        for source, targets in self.train_data:\n"
 BACKWARD = "        loss.backward()\n"
 WRITER = "        if dist.get_rank() != 0:\n            return\n        checkpoint"
-SAVE = "        utils.save_checkpoint(checkpoint, self.path)\n"
 BARRIER = "    dist.barrier()  # wait for the last save\n"
-LOAD = (
-    "        checkpoint = utils.read_checkpoint(self.path)\n"
-    '        self.epochs_run = checkpoint["epochs_run"]\n'
-)
-RENAMED = (
-    "        torch.save(checkpoint, self.path + '.part')\n"
-    "        os.replace(self.path + '.part', self.path)\n"
-)
-
-
-def counted(write, start, read):
-    """Changes to count epochs in another way."""
-    load = (
-        "        exists = os.path.exists(self.path)\n"
-        f"        checkpoint = torch.load(self.path) if exists else {start}\n"
-        f"        self.epochs_run = {read}\n"
-    )
-    return [('"epochs_run": epoch + 1', write), (SAVE, RENAMED), (LOAD, load)]
 
 
 RIGHT = {
@@ -43,31 +24,6 @@ RIGHT = {
          "        (loss / dist.get_world_size()).backward()\n"
          "        for weight in self.model.parameters():\n"
          "            dist.all_reduce(weight.grad)\n"),
-    ]),
-    "saved to memory first": ("multigpu_torchrun", [
-        (SAVE,
-         "        import io\n"
-         "        buffer = io.BytesIO()\n"
-         "        torch.save(checkpoint, buffer)\n"
-         "        with open(self.path + '.part', 'wb') as file:\n"
-         "            file.write(buffer.getvalue())\n"
-         "        os.replace(self.path + '.part', self.path)\n"),
-    ]),
-    "counted under another name": ("multigpu_torchrun", counted(
-        '"done": epoch + 1, "world": dist.get_world_size()', '{"done": 0}', 'checkpoint["done"]'
-    )),
-    "the number of the last epoch": ("multigpu_torchrun", counted(
-        '"epoch": epoch', '{"epoch": -1}', 'checkpoint["epoch"] + 1'
-    )),
-    "counted in steps": ("multigpu_torchrun", counted(
-        '"steps": (epoch + 1) * len(self.train_data)', '{"steps": 0}',
-        'checkpoint["steps"] // len(self.train_data)',
-    )),
-    "saved by all ranks together": ("multigpu", [
-        (WRITER, "        checkpoint"),
-        (SAVE,
-         "        import torch.distributed.checkpoint as dcp\n"
-         "        dcp.save(checkpoint, checkpoint_id=self.path)\n"),
     ]),
     "a persistent worker": ("multigpu", [
         (LOADER, "batch_size, sampler=sampler, num_workers=1,\n        persistent_workers=True)"),
@@ -120,23 +76,6 @@ RIGHT = {
     "an all-reduce in place of the barrier": ("multigpu", [
         (BARRIER, "    dist.all_reduce(torch.zeros(1))\n"),
     ]),
-    "a file per save, the last one kept": ("multigpu", [
-        (SAVE,
-         "        path = f'{self.path}.{epoch}'\n"
-         "        utils.save_checkpoint(checkpoint, path)\n"
-         "        if hasattr(self, 'last'):\n"
-         "            os.remove(self.last)\n"
-         "        self.last = path\n"),
-    ]),
-    "written by a thread": ("multigpu", [
-        (SAVE,
-         "        import threading\n"
-         "        writer = threading.Thread(\n"
-         "            target=utils.save_checkpoint, args=(checkpoint, self.path))\n"
-         "        writer.start()\n"
-         "        writer.join()\n"),
-    ]),
-    "another rank saves": ("multigpu", [(WRITER, WRITER.replace("!= 0", "!= 1"))]),
     "a hook that averages": ("multigpu", [
         ("        self.train_data = train_data\n",
          "        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
@@ -175,60 +114,38 @@ RIGHT = {
         (BACKWARD,
          BACKWARD + "        torch.nn.utils.clip_grad_value_(self.model.parameters(), 0.2)\n"),
     ]),
-    "weights in a list": ("multigpu_torchrun", [
-        ("self.model.module.state_dict()",
-         "[weight.detach() for weight in self.model.module.parameters()]"),
-        (SAVE, RENAMED),
-        ("utils.read_checkpoint(self.path)",
-         'torch.load(self.path) if os.path.exists(self.path) else {"epochs_run": 0}'),
-        ('            self.model.module.load_state_dict(checkpoint["model"])\n',
-         "            with torch.no_grad():\n"
-         '                for weight, saved in zip(self.model.parameters(), checkpoint["model"]):\n'
-         "                    weight.copy_(saved)\n"),
-    ]),
-    "torch's own functions for state": ("multigpu_torchrun", [
-        ("import utils\n",
-         "from torch.distributed.checkpoint import state_dict as states\n\nimport utils\n"),
-        ("self.model.module.state_dict()", "states.get_model_state_dict(self.model)"),
-        ("self.optimizer.state_dict()",
-         "states.get_optimizer_state_dict(self.model, self.optimizer)"),
-        ('self.model.module.load_state_dict(checkpoint["model"])',
-         'states.set_model_state_dict(self.model, checkpoint["model"])'),
-        ('self.optimizer.load_state_dict(checkpoint["optimizer"])',
-         "states.set_optimizer_state_dict(\n"
-         '                self.model, self.optimizer, checkpoint["optimizer"])'),
-    ]),
-    "a thread that writes while training continues": ("multigpu", [
-        (SAVE,
-         "        import copy, threading\n"
-         "        self.wait()\n"
-         "        self.writer = threading.Thread(\n"
-         "            target=self.write, args=(copy.deepcopy(checkpoint),))\n"
-         "        self.writer.start()\n\n"
-         "    def write(self, checkpoint):\n"
-         "        time.sleep(0.2)  # a slow disk\n"
-         "        utils.save_checkpoint(checkpoint, self.path)\n\n"
-         "    def wait(self):\n"
-         "        if hasattr(self, 'writer'):\n"
-         "            self.writer.join()\n"),
-        ("    trainer.train(args.total_epochs)\n",
-         "    trainer.train(args.total_epochs)\n    trainer.wait()\n"),
-    ]),
     "a device mesh": ("multigpu", [
         ("dist." + GROUP,
          'dist.init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))'),
     ]),
-    "a number in a tensor": ("multigpu_torchrun", counted(
-        '"epochs_run": torch.tensor(epoch + 1)', '{"epochs_run": 0}',
-        'int(checkpoint["epochs_run"])',
-    )),
-    "written elsewhere and copied beside the checkpoint": ("multigpu", [
-        (SAVE,
-         "        import shutil, tempfile\n"
-         "        with tempfile.TemporaryDirectory() as place:\n"
-         "            torch.save(checkpoint, place + '/new')\n"
-         "            shutil.copyfile(place + '/new', self.path + '.part')\n"
-         "        os.replace(self.path + '.part', self.path)\n"),
+    "an optimizer that is sharded": ("multigpu_torchrun", [
+        ("        self.optimizer = optimizer\n",
+         "        from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\n"
+         "        self.optimizer = Zero(\n"
+         "            self.model.parameters(), torch.optim.SGD, lr=1e-3, momentum=0.9)\n"),
+        (WRITER, "        self.optimizer.consolidate_state_dict(to=0)\n" + WRITER),
+    ]),
+    "a model with an attribute called module": ("multigpu", [
+        ("    model = torch.nn.Linear(20, 1)",
+         "    class Net(torch.nn.Module):\n"
+         "        def __init__(self):\n"
+         "            super().__init__()\n"
+         "            self.module = torch.nn.Linear(20, 1)\n\n"
+         "        def forward(self, source):\n"
+         "            return self.module(source)\n\n"
+         "    model = Net()"),
+    ]),
+    "an L2 penalty on some of the weights": ("multigpu", [
+        (BACKWARD, "        (loss + self.model.module.weight.square().sum() / 9).backward()\n"),
+    ]),
+    "a store in place of the barrier": ("multigpu", [
+        (BARRIER,
+         "    store = dist.distributed_c10d._get_default_store()\n"
+         "    store.set(f'saved{rank}', 'yes')\n"
+         "    store.wait([f'saved{one}' for one in range(world_size)])\n"),
+    ]),
+    "a sum for the rank that prints": ("multigpu", [
+        ("dist.all_reduce(totals)", "dist.reduce(totals, 0)"),
     ]),
     "the number of a node's processes": ("multinode", [
         ("dist.get_node_local_rank() != 0",
@@ -241,14 +158,3 @@ RIGHT = {
 def test_it_passes(name):
     lesson, changes = RIGHT[name]
     assert_right(lesson, changed(lesson, *changes))
-
-
-def test_own_writing_that_survives_a_power_cut():
-    text = changed("multigpu", (SAVE,
-        "        with open(self.path + '.part', 'wb') as file:\n"
-        "            torch.save(checkpoint, file)\n"
-        "            file.flush()\n"
-        "            os.fsync(file.fileno())\n"
-        "        os.replace(self.path + '.part', self.path)\n",
-    ))  # fmt: skip
-    assert_right("multigpu", text, extra("survives-a-power-cut"))

@@ -13,10 +13,8 @@ from tests.workshop.test_other_right_answers import (
     GROUP,
     LOADER,
     PORT,
-    RENAMED,
-    SAVE,
-    counted,
 )
+from tests.workshop.test_other_right_saves import RENAMED, SAVE, counted
 
 TOTALS = "totals[0] += loss * len(source)"
 COUNT = "totals[1] += len(source)"
@@ -90,11 +88,16 @@ WRONG = {
     ),
     "no barrier": (
         "multigpu", [(BARRIER, "")],
-        "left-the-group", "rank 0 wrote the last file, and called no collective after that",
+        "left-the-group", "rank 0 wrote the last file, .* the ranks did not wait for each other",
+    ),
+    "a store that no rank waits for": (
+        "multigpu",
+        [(BARRIER, "    dist.distributed_c10d._get_default_store().set(f'saved{rank}', 'yes')\n")],
+        "left-the-group", "rank 0 wrote the last file, .* the ranks did not wait for each other",
     ),
     "a barrier before the last save": (
         "multigpu", [(BARRIER, ""), (EPOCH, EPOCH + "            dist.barrier()\n")],
-        "left-the-group", "rank 0 wrote the last file, and called no collective after that",
+        "left-the-group", "rank 0 wrote the last file, .* the ranks did not wait for each other",
     ),
     "processes that are joined whatever happens": (
         "multigpu",
@@ -204,6 +207,32 @@ WRONG = {
     "a barrier for one rank": (
         "multigpu", [(BARRIER, "    if rank == 0:\n        dist.barrier()\n")],
         "all-take-part", "rank 0 calls barrier .*, rank 1 does not",
+    ),
+    "two processes, whatever was asked for": (
+        "multigpu", [("utils.num_processes()", "2")],
+        "one-process-each", "2 of 3 processes",
+    ),
+    "a mean over two ranks, however many there are": (
+        "multigpu",
+        [(DDP, "model.to(self.device)"),
+         ("self.model.module.state_dict", "self.model.state_dict"),
+         (BACKWARD, "        (loss / 2).backward()\n"
+                    "        for weight in self.model.parameters():\n"
+                    "            dist.all_reduce(weight.grad)\n")],
+        "gradient-is-mean", "step 1 of epoch 1",
+    ),
+    "a prefix of which one letter is removed": (
+        "multigpu",
+        [("self.model.module.state_dict()",
+          "{name[1:]: weight for name, weight in self.model.state_dict().items()}")],
+        "saved-without-ddp", "a weight is called 'odule.weight'; the model calls it 'weight'",
+    ),
+    "a learning rate that a restart changes": (
+        "multigpu_torchrun",
+        [('            self.optimizer.load_state_dict(checkpoint["optimizer"])\n',
+          '            self.optimizer.load_state_dict(checkpoint["optimizer"])\n'
+          "            self.optimizer.param_groups[0]['lr'] = 1e-2\n")],
+        "with-the-optimizer", "in step 1 of epoch 3 before the restart, but its optimizer",
     ),
     "a breakpoint": (
         "multigpu", [(EPOCH, EPOCH + "            breakpoint()\n")],

@@ -121,7 +121,7 @@ def test_a_loss_that_is_a_module_keywords_and_gather():
          "torch.nn.MSELoss()(self.model(input=source), targets)"),
         ("        loss.backward()\n", "        torch.autograd.backward(loss)\n"),
         ("        dist.all_reduce(totals)  # every rank must call this, or the others hang\n",
-         "        parts = [torch.empty_like(totals) for _ in range(2)]\n"
+         "        parts = [torch.empty_like(totals) for _ in range(dist.get_world_size())]\n"
          "        dist.gather(totals, parts if dist.get_rank() == 0 else None)\n"
          "        totals = sum(parts)\n"),
     ))  # fmt: skip

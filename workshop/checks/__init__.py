@@ -17,5 +17,8 @@ ORDER = [
     processes.cause_is_named, processes.left_the_group, processes.ends_well,
 ]  # fmt: skip
 OF = {name: [one for one in ORDER if name in (one.lessons or LESSONS)] for name in LESSONS}
-ON_FAILURE = [processes.ends_when_a_rank_fails]
+WITH_THREE = [  # of the second run: three processes, one of which fails
+    processes.one_process_each, processes.joined, training.stay_equal, training.gradient_is_mean,
+    processes.ends_when_a_rank_fails,
+]  # fmt: skip
 EXTRA = {"survives-a-power-cut": files.survives_a_power_cut}  # of an exercise alone

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from ..facts import shown
+from ddp_doctor.facts import shown
+
 from ..judge import check
 from ..worker import SAMPLES
 from .words import ranks
@@ -14,10 +15,9 @@ def _whole_epochs(run):
         workers = attempt.trained
         if not workers:
             continue
-        broken = any(worker.first("raised", "fault") for worker in attempt.workers)
+        stopped = any(worker.first("raised", "fault") for worker in attempt.workers)
         if attempt is run.attempts[-1]:
-            broken |= any(fact["status"] != 0 for fact in run.all("ended"))
-        stopped = broken or run.first("hung", "late") is not None
+            stopped |= any(fact["status"] != 0 for fact in run.all("ended"))
         begun = min(len(worker.epochs) for worker in workers)
         number = min(begun - stopped, *(len(worker.seen) for worker in workers))
         for epoch in range(number):

@@ -3,16 +3,8 @@
 import os
 from collections import defaultdict
 
-from ..facts import keys, prints
 from ..judge import check
 from .words import ranks
-
-
-def _no_saves(run):
-    """The verdict if nothing was saved; None if the run failed before it could save."""
-    if run.crash or run.first("hung", "late"):
-        return None
-    return False, "no checkpoint was written"
 
 
 @check("2_multigpu", "save-once", "multigpu", "multigpu_torchrun")
@@ -31,7 +23,9 @@ def saved_once(run):
         if len(those) > 1:
             where = f"on {node}" if node else "a checkpoint"
             return False, f"after epoch {epoch}, {ranks(list(those.values()))} each wrote {where}"
-    return (True, f"{len(writers)} saves, one writer each") if writers else _no_saves(run)
+    if not (writers or run.crash or run.first("hung", "late")):
+        return False, "no checkpoint was written"
+    return (True, f"{len(writers)} saves, one writer each") if writers else None
 
 
 @check("4_multinode", "save-on-every-node", "multinode")
@@ -65,14 +59,14 @@ def saved_atomically(run):
     final = {fact["path"] for fact in renames if not fact["path"].startswith(parts)}
     for fact in run.all("opened", "removed", "renamed"):
         who, path = run.who(fact), fact.get("source", fact["path"])
-        if fact["kind"] == "renamed" and os.path.isabs(path) and fact["path"] in final:
+        if os.path.isabs(path) and not os.path.isabs(fact["path"]) and fact["path"] in final:
             return False, f"{who} moved {path}, but from another disk that would be a copy"
         if fact["kind"] == "opened" and path in final:
             return False, f"{who} wrote to {path} itself"
         if any(one["path"] == path and one["t"] > fact["t"] for one in renames if path in final):
             return False, f"{who} removed {path} before the next one was there"
     number = len(run.saves)
-    return (True, f"{number} saves, each renamed when whole") if number else _no_saves(run)
+    return (True, f"{number} saves, each renamed when whole") if number else None
 
 
 @check("2_multigpu", "save-once")
@@ -101,10 +95,15 @@ def saved_without_ddp(run):
     the model inside: then one process without DDP can load it too.
     """
     for save in run.saves:
-        for key in keys(save.fact["content"]):
-            if key.startswith(("module.", "_orig_mod.")):
-                return False, f"in the checkpoint of {save.worker.name} a weight is called {key!r}"
-    return (True, f"{len(run.saves)} checkpoints") if run.saves else _no_saves(run)
+        names, weights = save.fact["names"], save.step["parameters"] if save.step else []
+        for key in [leaf["key"] for leaf in save.fact["content"] if leaf["print"] in weights]:
+            near = [name for name in names if key and (key.endswith(name) or name.endswith(key))]
+            if near and key not in names:
+                return False, (
+                    f"in the checkpoint of {save.worker.name} a weight is called {key!r}; the "
+                    f"model calls it {near[0]!r}"
+                )
+    return (True, f"{len(run.saves)} checkpoints") if run.saves else None
 
 
 @check("3_fault_tolerance", "resume")
@@ -114,13 +113,12 @@ def saved_complete(run):
     A run needs all three to resume as if nothing had happened.
     """
     if not run.saves:
-        return _no_saves(run)
+        return None
     for save in run.saves:
         after = f"after epoch {save.epochs}, {save.worker.name}"
-        found = prints(save.fact["content"])
-        if save.step and not found.issuperset(save.step["parameters"]):
+        if save.step and not save.prints.issuperset(save.step["parameters"]):
             return False, f"{after} did not save its newest weights"
-        if save.step and not found.issuperset(save.step["state"]):
+        if save.step and not save.prints.issuperset(save.step["state"]):
             return False, f"{after} did not save the optimizer's state"
     for name in run.saves[-1].numbers:
         if _counts(name, run.saves):
@@ -150,7 +148,7 @@ def last_epoch_saved(run):
     trained = [worker for attempt in run.attempts for worker in attempt.trained]
     ran = max((worker.started_after + len(worker.epochs) for worker in trained), default=0)
     if not run.saves or run.crash or run.first("hung", "late"):
-        return None if run.saves else _no_saves(run)
+        return None
     if ran != total:
         return False, f"{total} epochs were asked for, but {ran} ran"
     saved = {save.epochs for save in run.saves}

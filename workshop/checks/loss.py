@@ -75,9 +75,9 @@ def is_global(run):
             of = f"of epoch {line.epoch}"
             if not math.isfinite(line.loss):
                 return False, f"the loss {of} is {line.loss}: the training has diverged"
-            if not _near(line.loss, mean, 2e-4):
+            if not math.isclose(line.loss, mean, rel_tol=2e-4, abs_tol=2e-4):
                 _, own = _recomputed([line.worker], line.steps)
-                alone = _near(line.loss, own, 2e-5)
+                alone = math.isclose(line.loss, own, rel_tol=2e-5, abs_tol=2e-5)
                 whose = f", the loss of {line.worker.name} alone" if alone else ""
                 return False, (
                     f"the loss {of} was printed as {line.loss:.5f}{whose}; over all ranks it is "
@@ -96,7 +96,3 @@ def _recomputed(workers, steps):
     if not samples or not whole or any(loss is None for loss, _ in parts):
         return samples, None
     return samples, sum(loss * size for loss, size in parts) / samples
-
-
-def _near(one, other, tolerance):
-    return abs(one - other) <= tolerance * max(1, abs(other))

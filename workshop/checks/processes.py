@@ -2,8 +2,9 @@
 
 from itertools import zip_longest
 
+from ddp_doctor.facts import lost
+
 from ..judge import check
-from ..worker import lost
 from .words import and_ending, ending, ranks, wait, waiting
 
 
@@ -113,6 +114,8 @@ def all_take_part(run):
     rank. All ranks must decide alike.
     """
     for attempt in run.attempts:
+        raised = [fact for worker in attempt.workers for fact in worker.all("raised", "fault")]
+        failed = any(fact["kind"] == "fault" or not lost(fact) for fact in raised)
         first, *others = attempt.ranks or [None]
         for other in others:
             calls = zip_longest(_calls(first), _calls(other))
@@ -122,7 +125,7 @@ def all_take_part(run):
                         f"call {number} of {first.name} is {_said(mine)}, that of {other.name} is "
                         f"{_said(theirs)}"
                     )
-                if not ((mine and theirs) or _failed(attempt)):
+                if not ((mine and theirs) or failed):  # after a failure, others make fewer calls
                     more, fewer = (first, other) if mine else (other, first)
                     return False, (
                         f"{more.name} calls {_said(mine or theirs)}, {fewer.name} does not; "
@@ -134,12 +137,6 @@ def all_take_part(run):
     return (True, f"{len(_calls(members[0]))} calls on each rank") if members else None
 
 
-def _failed(attempt):
-    """Whether one of its processes failed: then the others may have made fewer calls."""
-    raised = [fact for worker in attempt.workers for fact in worker.all("raised", "fault")]
-    return any(fact["kind"] == "fault" or not lost(fact) for fact in raised)
-
-
 def _calls(worker):
     """What, bytes, where and in which epoch; the backward pass of DDP is a collective too."""
     calls, ddp = [], False
@@ -147,7 +144,8 @@ def _calls(worker):
         epoch = worker.epoch(fact["t"])
         ddp |= fact["kind"] == "collective" and fact["what"] == "DDP"
         if fact["kind"] == "collective" and not fact["part"]:  # all ranks of the world
-            calls.append((fact["what"], fact["bytes"], fact["where"], epoch))
+            size = None if fact["what"] == "DDP" else fact["bytes"]  # DDP itself compares models
+            calls.append((fact["what"], size, fact["where"], epoch))
         elif fact["kind"] == "backward" and ddp:
             calls.append(("backward", None, fact["where"], epoch))
     return calls
@@ -187,13 +185,17 @@ def left_the_group(run):
         return None
     if stay := [worker for worker in workers if not worker.first("left")]:
         return False, f"{ranks(stay)} never call{'s' * (len(stay) == 1)} destroy_process_group"
-    for worker in workers:
-        last = [fact for fact in worker.facts if fact["kind"] in ("saved", "renamed")][-1:]
-        after = worker.facts[worker.facts.index(last[0]) :] if last else []
-        waits = any(fact["kind"] == "collective" for fact in after)
-        if last and not waits and not last[0].get("together"):
-            return False, f"{worker.name} wrote the last file, and called no collective after that"
+    for last in run.all("saved", "renamed")[-1:]:
+        met = [w for w in workers if any(f["t"] > last["t"] for f in _meetings(w))]
+        if len(met) < len(workers) and not last.get("together"):
+            told = f"{run.who(last)} wrote the last file"
+            return False, f"{told}, and after that the ranks did not wait for each other"
     return True, f"all {len(workers)} ranks, after the last file"
+
+
+def _meetings(worker):
+    """When it has met others. A backward pass does not always communicate."""
+    return [fact for fact in worker.all("done") if fact.get("what") != "backward"]
 
 
 @check("symptoms")

@@ -1,6 +1,5 @@
 """What a restarted run resumes from."""
 
-from ..facts import prints
 from ..judge import check
 
 
@@ -14,6 +13,11 @@ def _restart(run):
     return (again, saves[-1]) if saves else None
 
 
+def _before(run, worker):
+    """The worker that had this rank in the first attempt."""
+    return next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
+
+
 def _judge(run):
     found = _restart(run)
     if not found:
@@ -21,7 +25,7 @@ def _judge(run):
     again, newest = found
     done, total = newest.epochs, run.all("act")[-1]["asked"]["total_epochs"]
     for worker in again.trained:
-        if not prints(newest.fact["content"]).issuperset(worker.begin["parameters"]):
+        if not newest.prints.issuperset(worker.begin["parameters"]):
             which = worker.started_after
             began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
             return False, (
@@ -40,7 +44,7 @@ def _judge(run):
 
 def _other_order(run, worker, done):
     """An epoch that runs again must not have the order of another one."""
-    before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
+    before = _before(run, worker)
     alike = len(run.attempts[0].trained) == len(run.attempts[1].trained)
     if alike and before and worker.epochs:
         new = worker.seen[0]
@@ -96,9 +100,20 @@ def with_the_optimizer(run):
         return None
     again, newest = found
     for worker in again.trained:
-        state, found = worker.begin["state"], prints(newest.fact["content"])
+        state = worker.begin["state"]
         stateless = all(not step.fact["state"] for step in worker.steps)
-        if not stateless and not (state and found.issuperset(state)):
+        if not stateless and not (state and newest.prints.issuperset(state)):
             what = "another state" if state else "an empty state"
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
+        before = _before(run, worker)
+        repeated = before.steps[sum(map(len, before.epochs[: newest.epochs])) :] if before else []
+        for number, (old, new) in enumerate(zip(repeated, worker.steps, strict=False)):
+            if not old.fact["gradient"] or old.fact["gradient"] != new.fact["gradient"]:
+                break
+            if old.fact["parameters"] != new.fact["parameters"]:
+                return False, (
+                    f"{worker.name} had the same gradient in {worker.place(number)} before the "
+                    "restart, but its optimizer made other weights of it: did the learning rate, "
+                    "or another setting, change?"
+                )
     return True, f"with the saved state, on all {len(again.trained)} ranks"

@@ -44,7 +44,7 @@ def gradient_is_mean(run):
     gradient. A sum over N ranks is N times too long, a gradient left over from an earlier step does
     not belong to this one, and one that is zeroed before the step moves no weight.
     """
-    compared, lengths = 0, []  # of gradients that are shorter than the mean
+    compared, known = 0, {}
     for attempt in run.attempts:
         workers = attempt.trained
         steps = zip(*[worker.all("gradient") for worker in workers], strict=False)
@@ -56,16 +56,14 @@ def gradient_is_mean(run):
                 )
             if len({len(fact["used"]) for fact in facts}) > 1:
                 return False, "the ranks train models of different sizes"
-            sizes = [sum(fact["batches"]) for fact in facts]
-            if any(len(set(fact["batches"])) > 1 for fact in facts):
-                continue  # accumulated over unequal batches: a mean of means is usual
-            total = sum(sizes)
-            weighted = ([n * s for n in f["expected"]] for f, s in zip(facts, sizes, strict=True))
-            mean = [sum(column) / total for column in zip(*weighted, strict=True)]
+            if len({size for fact in facts for size in fact["batches"]}) > 1:
+                continue  # unequal batches: a mean of means is usual
+            columns = zip(*[fact["expected"] for fact in facts], strict=True)
+            mean = [sum(column) / len(facts) for column in columns]
             for worker, fact in zip(workers, facts, strict=True):
                 compared += 1
-                if not _is(fact["used"], mean, lengths):
-                    used, right = _length(fact["used"]), _length(mean)
+                if not _is(fact["used"], mean, fact["weights"], known):
+                    used, right = math.hypot(*fact["used"]), math.hypot(*mean)
                     told = ", in another direction" if abs(used - right) < 1e-3 * right else ""
                     told = told if used else ": the weights do not change"
                     return False, (
@@ -77,23 +75,28 @@ def gradient_is_mean(run):
     return True, f"compared in {compared} steps"
 
 
-def _is(used, mean, lengths):
-    """Whether `used` is the mean, perhaps clipped: to a length that is always the same, or number
-    by number. `lengths` gets its length if that is shorter."""
-    length, right, most = _length(used), _length(mean), max(map(abs, used))
-    if not math.isfinite(length + right):
-        return True  # the training has diverged
-    if 0 < length < 0.999 * right:
-        lengths.append(length)
+def _is(used, mean, weights, known):
+    """Whether `used` is the mean, perhaps clipped, to one length or number by number; perhaps with
+    the gradient of an L2 penalty, which is proportional to the weights, or to some of them.
+
+    `known` keeps the length, and the penalty's factor: they are always the same.
+    """
+    length, right, most = math.hypot(*used), math.hypot(*mean), max(map(abs, used))
+    if not math.isfinite(length + right) or _near(used, mean):
+        return True  # not finite: the training has diverged
+    if 0 < length < right:
+        known.setdefault("length", length)
+    shorter = [number * known.get("length", 0) / (right or 1) for number in mean]
     clipped = [min(most, max(-most, number)) for number in mean]
-    always = lengths and abs(length - lengths[0]) <= 1e-4 * length
-    shorter = [number * length / right for number in mean] if always and right else mean
-    return _near(used, mean) or _near(used, shorter) or (most > 0 and _near(used, clipped))
+    rest = [one - other for one, other in zip(used, mean, strict=True)]
+    largest, weight = max(zip(rest, weights, strict=True), key=lambda pair: abs(pair[0]))
+    factor = known.setdefault("factor", largest / (weight or 1))
+    penalised = [
+        one + factor * weight if abs(left - factor * weight) < abs(left) else one
+        for one, left, weight in zip(mean, rest, weights, strict=True)
+    ]
+    return length > 0 and any(_near(used, one) for one in (shorter, clipped, penalised))
 
 
 def _near(one, other):
-    return _length(map(float.__sub__, one, other)) <= 1e-4 * _length(other)  # false for nan
-
-
-def _length(vector):
-    return math.sqrt(sum(number * number for number in vector))
+    return math.dist(one, other) <= 1e-4 * math.hypot(*other)  # false for nan

@@ -10,9 +10,8 @@ from ..worker import Worker
 def ranks(workers: list[Worker]) -> str:
     """`rank 0`, `ranks 0 and 1`."""
     numbers = sorted("?" if worker.rank is None else str(worker.rank) for worker in workers)
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+    *others, last = numbers
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 def ending(run: Run) -> str:

@@ -1,6 +1,5 @@
 """Every Python of an observed run imports this first, including spawned and torchrun's children."""
 
-import gc
 import importlib.machinery
 import importlib.util
 import os
@@ -17,10 +16,9 @@ _folder = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if path != _folder]  # hide the probe from the script
 if _theirs := importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path):
     _run("sitecustomize", _theirs)  # this file hides theirs
-if "WORKSHOP_FACTS" in os.environ:
-    gc.set_threshold(1_000_000)  # the collector takes a sixth of `import torch`
+if "DOCTOR_FACTS" in os.environ:
     _file = os.path.join(_folder, "recorder.py")
     _spec = importlib.util.spec_from_file_location(
-        "_workshop", _file, submodule_search_locations=[_folder]
+        "_ddp_doctor", _file, submodule_search_locations=[_folder]
     )
-    _run("_workshop", _spec).start()
+    _run("_ddp_doctor", _spec).start()

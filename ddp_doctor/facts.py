@@ -1,0 +1,223 @@
+"""What a run did, by attempt and rank: a view of the probe's facts.
+
+A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`.
+`where` is a line of the user's own files, `file.py:12`.
+
+    process     a Python began: parent, argv, node, act, attempt, torchrun; its rank ... in
+                os.environ; port: MASTER_PORT
+    chosen      set_device was called: index
+    bound       a socket was bound to a port: 0 lets the system choose one
+    joining, joined   init_process_group began: port; returned: rank, world_size, backend
+    collective  what ("DDP": its constructor), bytes passed, part (of the ranks), where
+    done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
+                a store or of a Barrier
+    backward    a backward pass began
+    replicated  DDP wraps a model: unused (it looks for unused parameters)
+    forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
+                through (the class called), sync (whether DDP will reduce gradients)
+    bypass      a forward pass of a model that DDP wraps, but not through DDP
+    evaluation  one without gradients, with live dropout or batch statistics: their classes
+    causality   targets are the inputs shifted by one: how far the last token moved earlier outputs
+    losses      of backward passes, from number `first` on
+    first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
+                optimizer's state, before an optimizer's first step, after step n, at the end
+    loader      an iteration over a DataLoader began
+    loading     what that loader is: made (a line), dataset, sampler, shuffle, replicas ...
+    epoch       an iteration ended: the indices drawn and their order, and what was done meanwhile
+    content     fingerprints of samples, by index
+    clipped     gradients were clipped while they were scaled: scale
+    said, logged   a line on stdout, on stderr
+    saved, loaded  path (None: memory); content: tensors and whole numbers, with key and path;
+                names: those in the model's state_dict; weights, state: the share of what the
+                optimizer has now; kept: its tensors of state; together: by all ranks; thread: not
+                the main one
+    opened, removed   a file to write to: path
+    elsewhere   a file to write to, outside the user's folders
+    renamed     source, path, synced (fsync came before)
+    raised      an exception that ended a process: type, message, where
+    mapped      what --cpu has mapped
+    fault       the failure that the doctor itself caused
+    unobserved  a part of torch that the probe cannot watch
+    left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it),
+                counts, spent (seconds in the probe), seconds
+
+The observer, whose pid is 0, adds `act`, `ended` (status), `hung`, `late`, `stack`, `leftover`.
+File paths are relative to the run's folder.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+ENDS = ("done", "first", "step", "joined", "fault", "exit", "raised", "left", "forward", "loading")
+
+
+class Facts:
+    facts: list[dict]
+
+    def all(self, *kinds: str) -> list[dict]:
+        return [fact for fact in self.facts if fact["kind"] in kinds]
+
+    def first(self, *kinds: str) -> dict | None:
+        return next(iter(self.all(*kinds)), None)
+
+
+@dataclass(eq=False)
+class Worker(Facts):
+    """A process that trains, or should."""
+
+    ends: ClassVar[tuple[str, ...]] = ENDS  # facts after which it waits no more
+    process: dict
+    facts: list[dict] = field(repr=False)
+
+    @cached_property
+    def rank(self) -> int | None:
+        return (self.first("joined") or self.process).get("rank")
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}" if self.rank is not None else "a process without a rank"
+
+    @property
+    def node(self) -> str | None:
+        return self.process["node"]
+
+    @cached_property
+    def waits(self) -> dict | None:
+        """The call in which it waits: its last fact, if that began a collective or the like.
+
+        A rank that lost its peer was waiting too, because other ranks would not notice.
+        """
+        lonely = any(lost(fact) for fact in self.all("raised"))
+        for fact in reversed(self.facts):
+            if fact["kind"] in ("collective", "backward", "joining"):
+                return fact
+            if lonely and fact["kind"] in ("raised", "exit"):
+                continue
+            if fact["kind"] in self.ends:
+                return None
+        return None
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """What the probe counted until the process ended; of a killed one, nothing."""
+        return (self.all("exit") or [{}])[-1].get("counts", {})
+
+    @cached_property
+    def number_of_steps(self) -> int:
+        seen = max((fact["n"] for fact in self.all("step")), default=0)
+        return max(self.counts.get("step", 0), seen)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """The workers that started together: at the first start, or at a restart."""
+
+    number: int
+    workers: list[Worker]  # by rank
+
+    @property
+    def ranks(self) -> list[Worker]:
+        """The workers that joined the process group."""
+        return [worker for worker in self.workers if worker.first("joined")]
+
+    @property
+    def trained(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.first("step")]
+
+
+class Run(Facts):
+    """A recorded run."""
+
+    worker = Worker
+    reference = None  # the undisturbed run, if a rank of this one was killed
+    repeats = None  # whether two undisturbed runs ended with equal weights
+
+    def __init__(self, facts: list[dict], notes: Path | None = None, homes: tuple[Path, ...] = ()):
+        self.facts = sorted(facts, key=lambda fact: fact["t"])
+        self.notes, self._homes = notes, homes
+
+    @cached_property
+    def status(self) -> int | None:
+        """The exit status of the first command; None if it had to be ended."""
+        return self.first("ended")["status"] if self.first("ended") else None
+
+    @cached_property
+    def trained(self) -> list[Worker]:
+        """The workers that made optimizer steps, of the first attempt that has any."""
+        return next((a.trained for a in self.attempts if a.trained), [])
+
+    @cached_property
+    def ranks(self) -> list[Worker]:
+        """The workers of that attempt: those in the process group, or the one that trained."""
+        first = next((a for a in self.attempts if a.trained), self.attempts[0])
+        return first.ranks or first.trained
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The text of each file of the user's that some fact names, by its relative path."""
+        places = {fact["where"] for fact in self.facts if fact.get("where")}
+        texts = {}
+        for file in sorted({place.rpartition(":")[0] for place in places}):
+            for home in self._homes:
+                if (path := home / file).is_file():
+                    texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))
+        return texts
+
+    @cached_property
+    def processes(self) -> list[Worker]:
+        """All processes that ran the script, without launchers and Python's own helpers."""
+        facts = {}
+        for fact in self.facts:
+            facts.setdefault(fact["pid"], []).append(fact)
+        return [
+            self.worker(mine[0], mine)
+            for pid, mine in facts.items()
+            if pid and mine[0]["kind"] == "process" and not is_helper(mine[0])
+        ]
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """At least one attempt, perhaps without workers."""
+        numbers = {worker.process["attempt"] for worker in self.processes} | {0}
+        return [Attempt(number, self._workers(number)) for number in sorted(numbers)]
+
+    def _workers(self, number):
+        ours = [worker for worker in self.processes if worker.process["attempt"] == number]
+        parents = {worker.process["parent"] for worker in ours}
+        training = [worker for worker in ours if worker.first("joined", "batch", "step")]
+        workers = training or [w for w in ours if w.process["pid"] not in parents]
+        return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
+
+    @cached_property
+    def crash(self) -> dict | None:
+        """The first exception that is neither the check's own fault nor a lost peer."""
+        caused = {fact["pid"] for fact in self.all("fault")}
+        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
+        return next((fact for fact in own if not lost(fact)), None)
+
+    def who(self, fact: dict) -> str:
+        """The name of the process that recorded a fact."""
+        worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
+        return worker.name if worker else "the run"
+
+
+def lost(fact: dict) -> bool:
+    """Whether an exception only says that another process has gone, or that the check ended it."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "the workshop")
+    return any(sign in fact["message"] for sign in signs)
+
+
+def is_helper(process):
+    """Whether it does not run the script: torchrun itself, or a helper of multiprocessing."""
+    words = process["argv"]
+    launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
+    ours = any(word.endswith(".py") or word == "-m" or "spawn_main" in word for word in words)
+    return (launcher and not process["torchrun"]) or not ours
+
+
+def shown(numbers: list[int], most: int = 3) -> str:
+    """The first few numbers: `0, 2, 4 …`."""
+    return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")

@@ -1,0 +1,150 @@
+"""What is run for a diagnosis: the command once, on two nodes, or killed and started again."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .copies import copy
+from .facts import Run
+from .observe import Observer, Start
+from .rule import Finding, examine
+from .rules import files, restart
+
+IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
+AFTER = 3  # steps between a save and the kill
+# torchrun's options that say where it runs, all with a value
+PLACES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
+          "rdzv-conf", "master-addr", "master-port", "local-addr")  # fmt: skip
+
+
+class Mistake(Exception):
+    """A mistake that the user can fix."""
+
+
+@dataclass
+class Diagnosis:
+    """The runs of one diagnosis, in `folder`, and what was found."""
+
+    command: list[str]
+    folder: Path
+    limit: float
+    cpu: int | None = None
+    ignored: frozenset[str] = frozenset()
+    tell: Callable[[Observer], None] = lambda observer: None
+    run: Run | None = None
+    findings: list[Finding] = field(default_factory=list)
+    unexamined: list[str] = field(default_factory=list)
+
+    def once(self):
+        """In the user's folder."""
+        observer = self._observer("once", homes(self.command))
+        observer.play(0, [Start(self.command, Path.cwd(), self._environment())])
+        self._examine(observer.run())
+
+    def on_nodes(self):
+        """Two agents with one process each, in separate folders."""
+        if not is_torchrun(self.command):
+            raise Mistake("--nodes needs a command that begins with torchrun")
+        observer = self._observer("nodes", [])
+        command, starts = across_nodes(self.command), []
+        for node in ("node1", "node2"):
+            place, env = self._copy(node)
+            observer.homes.append(place)
+            starts.append(Start(_inside(command, place), place, env, node))
+        observer.play(0, starts)
+        self._examine(observer.run())
+
+    def restarted(self):
+        """An undisturbed run, then one of which a rank is killed, and which is started again."""
+        reference = self._in_copy("undisturbed")
+        self._examine(reference)
+        steps = sorted({fact["step"] for _, fact, _ in files.saves(reference)})
+        total = max((worker.number_of_steps for worker in reference.trained), default=0)
+        steps = [step for step in steps if 0 < step < total]
+        if reference.status != 0 or not steps:
+            self.unexamined.append("a restart: there was no checkpoint before the last step")
+            return
+        saved = steps[(len(steps) - 1) // 2]
+        rank = max(worker.rank or 0 for worker in reference.trained)
+        fault = {"rank": rank, "step": min(saved + AFTER, total)}
+        run = self._in_copy("killed", fault)
+        run.reference = reference
+        if restart.ends_differently(run):
+            again = self._in_copy("undisturbed again")
+            run.repeats = restart.final_weights(again) == restart.final_weights(reference)
+        self.findings = examine(reference, self.ignored) + examine(run, self.ignored, restart)
+        self.findings.sort(key=lambda finding: finding.order)
+        self.unexamined += restart.unexamined(run)
+
+    def _in_copy(self, name, fault=None):
+        place, env = self._copy(name)
+        env["DOCTOR_EVERY"] = "1"
+        observer = self._observer(f"{name} facts", [place])
+        first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
+        command = _inside(self.command, place)
+        if not observer.play(0, [Start(command, place, first)]) and fault:
+            observer.play(1, [Start(command, place, env)])
+        return observer.run()
+
+    def _copy(self, name):
+        place = self.folder / name / Path.cwd().name
+        linked = copy(Path.cwd(), place)
+        return place, self._environment(DOCTOR_LINKED=os.pathsep.join(map(str, linked)))
+
+    def _observer(self, name, homes):
+        notes = self.folder / name
+        notes.mkdir()
+        observer = Observer(notes, homes, self._late, idle=IDLE)
+        observer.watch = lambda: self.tell(observer)
+        return observer
+
+    def _late(self, seconds, processor_seconds, sizes):
+        return f"{self.limit:g} s" if seconds > self.limit else None
+
+    def _environment(self, **own):
+        return {**os.environ, **({"DOCTOR_CPU": str(self.cpu)} if self.cpu else {}), **own}
+
+    def _examine(self, run):
+        self.run, self.findings = run, examine(run, self.ignored)
+
+
+def homes(command: list[str]) -> list[Path]:
+    """The folders of the user's own files: this one, and that of the script."""
+    scripts = [Path(word) for word in command if word.endswith(".py") and Path(word).is_file()]
+    return list(dict.fromkeys([Path.cwd(), *(script.resolve().parent for script in scripts)]))
+
+
+def _inside(command, place):
+    """The command, with paths of the user's folder as paths of its copy."""
+    here = f"{Path.cwd()}{os.sep}"
+    return [word.replace(here, f"{place}{os.sep}") for word in command]
+
+
+def is_torchrun(command: list[str]) -> bool:
+    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:3]
+
+
+def across_nodes(command: list[str]) -> list[str]:
+    """The same torchrun, as one of two agents that meet on this machine."""
+    start = 1 if Path(command[0]).name == "torchrun" else 3
+    kept, words = [], iter(command[start:])
+    for word in words:
+        name = word.partition("=")[0].lstrip("-").replace("_", "-")
+        if not word.startswith("-"):
+            kept += [word, *words]
+        elif name in PLACES:
+            if "=" not in word:
+                next(words, None)
+        elif name != "standalone":
+            kept.append(word)
+            if "=" not in word and name in ("max-restarts", "monitor-interval", "start-method"):
+                kept.append(next(words, ""))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    own = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--local-addr=127.0.0.1",
+           f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}"]  # fmt: skip
+    return [*command[:start], *own, *kept]

@@ -1,0 +1,113 @@
+"""Watch process groups, collectives and the processes that a script starts."""
+
+import contextlib
+import functools
+import importlib
+import os
+import threading
+from multiprocessing.process import BaseProcess
+from urllib.parse import urlsplit
+
+import _ddp_doctor as recorder
+import torch
+import torch.distributed as dist
+from _ddp_doctor import around, training
+from _ddp_doctor.training import tensors_in
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
+    "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor", "scatter", "scatter_object_list",
+)  # fmt: skip
+
+
+def watch():
+    spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
+    spawn._wrap = _spawned(spawn._wrap)
+    BaseProcess.run = _watched()(BaseProcess.run)
+    threading.Barrier.wait = around(threading.Barrier.wait, after=recorder.noting("done"))
+    DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
+    for name in COLLECTIVES:
+        _replace(name, functools.partial(_collective, name))
+    _replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
+    _replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
+    for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
+        setattr(module, name, around(getattr(module, name), _note_device))
+
+
+def _replace(name, wrap):
+    if hasattr(dist.distributed_c10d, name):
+        wrapped = wrap(getattr(dist.distributed_c10d, name))
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
+
+
+def _collective(name, function):
+    return around(function, functools.partial(_note_call, name), recorder.noting("done"))
+
+
+@recorder.guarded
+def _note_call(name, *args, **kwargs):
+    given = [*args, *kwargs.values()]
+    unequal = "object" in name or name in ("gather", "scatter")  # not the same on every rank
+    sent = [] if unequal else tensors_in(given)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
+    part = any(isinstance(one, dist.ProcessGroup) and one is not dist.group.WORLD for one in given)
+    recorder.call("collective", what=name, bytes=size, part=part, where=recorder.where())
+
+
+def _begin_ddp(ddp, module=None, *_, **__):
+    _note_call("DDP", [*getattr(module, "parameters", list)()])
+
+
+@recorder.guarded
+def _note_ddp(ddp, module, *_, **__):
+    recorder.fact("done")
+    training.replicated.update(map(id, module.parameters()))
+    recorder.fact("replicated", unused=ddp.find_unused_parameters, through=type(module).__name__)
+
+
+@recorder.guarded
+def _note_device(device):
+    index = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    recorder.fact("chosen", index=index.index, where=recorder.where())
+
+
+def _note_joining(backend=None, init_method=None, *rest, store=None, **others):
+    """`port` is where the ranks meet; None if it is not in a number that the script passes."""
+    if not init_method or init_method == "env://":
+        init_method = f"tcp://:{os.environ.get('MASTER_PORT')}"
+    port = None
+    with contextlib.suppress(ValueError):
+        port = None if store else urlsplit(init_method).port
+    recorder.call("joining", port=port, where=recorder.where())
+
+
+def _note_joined(*_, **__):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    recorder.fact("joined", rank=rank, world_size=world_size, backend=dist.get_backend())
+    for name in ("add", "check", "compare_set", "get", "wait"):  # not in torchrun, always busy
+        setattr(dist.Store, name, around(getattr(dist.Store, name), after=recorder.noting("done")))
+
+
+def _spawned(wrap):
+    """mp.spawn catches exceptions and sends them to the parent as text, so watch inside it."""
+
+    @functools.wraps(wrap)
+    def wrapped(function, *rest):
+        return wrap(_watched()(function), *rest)
+
+    return wrapped
+
+
+@contextlib.contextmanager
+def _watched():
+    """Record exceptions that a caller would catch and print."""
+    try:
+        yield
+    except Exception as error:
+        recorder.raised(error)
+        raise

@@ -1,0 +1,103 @@
+"""Put the CPU in the place of CUDA devices, in the arguments of torch's functions."""
+
+import functools
+
+import _ddp_doctor as recorder
+import torch
+from torch.overrides import TorchFunctionMode
+
+_said = set()
+
+
+def say(what):
+    """Record a kind of change, once."""
+    if not recorder.compiling() and what not in _said:
+        _said.add(what)
+        recorder.fact("mapped", what=what)
+
+
+def on_cpu(device, numbers=False):
+    """The CPU if `device` is a CUDA device, or its index, with `numbers`; else it is unchanged."""
+    name = device.type if isinstance(device, torch.device) else device
+    if isinstance(name, str) and name.partition(":")[0] == "cuda":
+        say("device cuda → cpu")
+        return torch.device("cpu") if isinstance(device, torch.device) else "cpu"
+    if numbers and type(device) is int:
+        say("device cuda → cpu")
+        return "cpu"
+    return device
+
+
+class OnCpu(TorchFunctionMode):
+    """Changes the arguments of every torch function that is called from Python in this thread."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if not kwargs and function not in CHANGED:  # most calls
+            return function(*args)
+        kwargs = _without_cuda(kwargs or {})
+        if function is torch.Tensor.to:
+            args = [args[0], *(on_cpu(value, numbers=True) for value in args[1:])]
+        elif function is torch.Tensor.cuda:
+            say("device cuda → cpu")
+            return args[0]
+        elif function is torch.Tensor.pin_memory:
+            say("pin_memory ignored")
+            return args[0]
+        elif function is torch.Tensor.record_stream:
+            return None
+        elif function is torch.device and args and type(args[0]) is int:
+            args = ["cuda", args[0]]  # an index alone is an error without a GPU
+        return function(*args, **kwargs)
+
+
+CHANGED = {
+    torch.Tensor.cuda,
+    torch.Tensor.pin_memory,
+    torch.Tensor.record_stream,
+    torch.Tensor.to,
+    torch.device,
+}
+
+
+def _without_cuda(kwargs):
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": on_cpu(kwargs["device"], numbers=True)}
+    if kwargs.get("pin_memory"):
+        say("pin_memory ignored")
+        kwargs = {**kwargs, "pin_memory": False}
+    return kwargs
+
+
+def in_mode(function):
+    """`function`, called in the mode: a new thread has none, and a function that torch calls from
+    inside a changed one, such as a hook in `backward`, would run without it."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        with OnCpu():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def without_cuda(function, numbers=False):
+    """`function` with the CPU in place of CUDA devices; for those that the mode does not see."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        kwargs = {name: on_cpu(value, numbers) for name, value in kwargs.items()}
+        return function(*(on_cpu(value, numbers) for value in args), **kwargs)
+
+    return wrapped
+
+
+class _GeneratorType(type(torch.Generator)):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, torch._C.Generator)
+
+    def __call__(cls, device="cpu"):
+        return torch._C.Generator(on_cpu(device))
+
+
+class Generator(torch._C.Generator, metaclass=_GeneratorType):
+    """Makes torch's own generators. The mode does not see them, and their type is immutable."""

@@ -1,0 +1,85 @@
+"""Watch checkpoints: what a rank saves, where, and whether it is what the run has now."""
+
+import os
+import pickle
+import sys
+import threading
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import around, system, training
+from _ddp_doctor.training import fingerprint
+
+
+def watch():
+    torch.save = around(torch.save, _before_save, _note_file)
+    torch.load = around(torch.load, after=_note_load)
+    pickle.dump = around(pickle.dump, after=_note_file)
+    sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_dcp))
+
+
+def _watch_dcp(checkpoint):
+    """With torch.distributed.checkpoint.save, each rank writes its part of one checkpoint."""
+
+    def note(state_dict, *, checkpoint_id=None, **_):
+        _note_file(state_dict, checkpoint_id, together=True)
+
+    checkpoint.save = around(checkpoint.save, after=note)
+
+
+_existed = False
+
+
+def _before_save(obj, f, *_, **__):
+    global _existed
+    _existed = isinstance(f, str | os.PathLike) and os.path.exists(f)
+    if _existed:
+        system.protect(os.path.realpath(f))
+
+
+def _path(f):
+    name = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+    return recorder.place(name) if isinstance(name, str | os.PathLike) else None
+
+
+@recorder.guarded
+def _note_file(obj, f, *_, together=False, **__):
+    thread = threading.current_thread() is not threading.main_thread()
+    content = _leaves(obj)
+    saved = {leaf["print"] for leaf in content}
+    optimizer = training.last
+    weights, state = [], []
+    if optimizer is not None and not thread:
+        weights = [fingerprint(p) for p in training.parameters_of(optimizer)]
+        state = [fingerprint(tensor) for tensor in training.state_of(optimizer)]
+    recorder.fact(
+        "saved", path=_path(f), existed=_existed, together=together, thread=thread,
+        content=content, names=[*training.model.state_dict()],
+        weights=_share(weights, saved), state=_share(state, saved), kept=len(state),
+        step=recorder.counts.get("step", 0), where=recorder.where(),
+    )  # fmt: skip
+
+
+def _share(live, saved):
+    """The share of the live tensors that are in the file; None without any."""
+    return sum(one in saved for one in live) / len(live) if live else None
+
+
+@recorder.guarded
+def _note_load(f, *_, **__):
+    recorder.fact("loaded", path=_path(f), step=recorder.counts.get("step", 0))
+
+
+def _leaves(value, key=None, path=()):
+    """What a checkpoint contains: tensors as fingerprints, whole numbers that have a key."""
+    if isinstance(value, dict):
+        pairs = ((str(name), one) for name, one in value.items())
+        return [leaf for name, one in pairs for leaf in _leaves(one, name, (*path, name))]
+    if isinstance(value, list | tuple):
+        return [leaf for one in value for leaf in _leaves(one, None, path)]
+    print, number = None, value if key and type(value) is int else None
+    if hasattr(value, "__array__"):  # a tensor, or one of NumPy's
+        tensor = torch.as_tensor(value)
+        print, whole = fingerprint(tensor), not tensor.is_floating_point()
+        number = int(tensor) if key and whole and tensor.numel() == 1 else None
+    return [{"key": key, "print": print, "number": number, "path": "/".join(path[:6])}]

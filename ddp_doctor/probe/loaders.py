@@ -1,0 +1,201 @@
+"""Watch DataLoaders: which samples each epoch draws, and what they are."""
+
+import array
+import collections
+import functools
+import os
+import weakref
+import zlib
+
+import _ddp_doctor as recorder
+from _ddp_doctor import around
+from _ddp_doctor.training import fingerprint, tensors_in
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, Subset
+from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
+
+MOST = 1_000_000  # indices of an epoch to write
+EPOCHS = 20  # per loader to write
+CONTENTS = 2048  # samples whose content is compared
+
+_made = weakref.WeakKeyDictionary()  # the line that made a loader
+_numbers = {}  # of the loaders, by id
+_loaders = []  # keeps a reference, so that no id is used twice
+_epochs = {}  # that run, by the iterator's id
+_early = {}  # indices that an iterator drew before it had an epoch, by its id
+_contents = 0
+
+
+class Epoch:
+    """One iteration over a loader."""
+
+    def __init__(self, loader, nth):
+        self.loader, self.nth, self.where = loader, nth, recorder.where()
+        self.indices, self.taken, self.whole = array.array("q"), 0, False
+        self.coming = collections.deque()  # batches that were drawn and not yet taken
+        self.began = {**recorder.counts}
+
+    def draw(self, batch):
+        numbers = batch if isinstance(batch, list | tuple) else [batch]
+        numbers = [int(n) for n in numbers if isinstance(n, int) or hasattr(n, "__index__")]
+        self.coming.append(numbers)
+        if len(self.indices) < MOST:
+            self.indices.extend(numbers)
+
+    def end(self):
+        name = f"{os.getpid()}.{self.loader}.{self.nth}.indices"
+        if self.nth < EPOCHS:
+            (recorder.notes / name).write_bytes(self.indices.tobytes())
+        did = {
+            kind: recorder.counts.get(kind, 0) - self.began.get(kind, 0)
+            for kind in ("step", "forward", "evaluation")
+        }
+        recorder.fact(
+            "epoch", loader=self.loader, nth=self.nth, drawn=len(self.indices), taken=self.taken,
+            whole=self.whole, order=zlib.crc32(self.indices), where=self.where, did=did,
+            file=name if self.nth < EPOCHS else None,
+        )  # fmt: skip
+
+
+def watch():
+    DataLoader.__init__ = around(DataLoader.__init__, after=_note_made)
+    DataLoader.__iter__ = _watch_iter(DataLoader.__iter__)
+    Iterator._next_index = _watch_index(Iterator._next_index)
+    Iterator.__next__ = _watch_next(Iterator.__next__)
+    recorder.at_end.append(_end_all)
+
+
+def _note_made(loader, *_, **__):
+    _made[loader] = recorder.where()
+
+
+def _watch_iter(make):
+    counted = around(make, recorder.noting("loader"))
+
+    @functools.wraps(make)
+    def wrapped(self):
+        iterator = counted(self)
+        _begin(self, iterator)
+        return iterator
+
+    return wrapped
+
+
+def _watch_index(draw):
+    @functools.wraps(draw)
+    def wrapped(self):
+        batch = draw(self)
+        _note_drawn(self, batch)
+        return batch
+
+    return wrapped
+
+
+def _watch_next(advance):
+    @functools.wraps(advance)
+    def wrapped(self):
+        try:
+            batch = advance(self)
+        except StopIteration:
+            _finish(self)
+            raise
+        _note_taken(self, batch)
+        return batch
+
+    return wrapped
+
+
+@recorder.guarded
+def _begin(loader, iterator):
+    if id(loader) not in _numbers:
+        _numbers[id(loader)] = len(_numbers)
+        _loaders.append(loader)
+    number = _numbers[id(loader)]
+    left = [key for key, e in _epochs.items() if e.loader == number or key == id(iterator)]
+    for key in left:
+        _epochs.pop(key).end()
+    epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1)
+    _epochs[id(iterator)] = epoch
+    _describe(loader, epoch)
+    for batch in _early.pop(id(iterator), []):
+        epoch.draw(batch)
+
+
+def _describe(loader, epoch):
+    sampler, dataset = _distributed(loader), loader.dataset
+    indices = None
+    while isinstance(dataset, Subset):
+        part = [int(index) for index in dataset.indices]
+        indices = part if indices is None else [part[index] for index in indices]
+        dataset = dataset.dataset
+    subset = None
+    if indices is not None and epoch.nth == 0:
+        subset = f"{os.getpid()}.{epoch.loader}.subset"
+        (recorder.notes / subset).write_bytes(array.array("q", indices).tobytes())
+    shared = isinstance(sampler, DistributedSampler)
+    shuffles = sampler.shuffle if shared else isinstance(sampler, RandomSampler)
+    recorder.fact(
+        "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
+        dataset=type(dataset).__name__, size=_length(loader.dataset), subset=subset,
+        iterable=isinstance(loader.dataset, IterableDataset), sampler=type(sampler).__name__,
+        replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
+        shuffle=shuffles, drop_last=sampler.drop_last if shared else loader.drop_last,
+        replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
+        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+    )  # fmt: skip
+
+
+def _distributed(loader):
+    """Its sampler; if a DistributedSampler is inside, that."""
+    found = [loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler]
+    for sampler in found:
+        while sampler is not None and not isinstance(sampler, DistributedSampler):
+            sampler = getattr(sampler, "sampler", None)
+        if sampler is not None:
+            return sampler
+    return loader.sampler if loader.batch_sampler is None else found[1] or loader.sampler
+
+
+def _length(dataset):
+    try:
+        return len(dataset)
+    except Exception:  # whatever a dataset without a length raises
+        return None
+
+
+@recorder.guarded
+def _note_drawn(iterator, batch):
+    if epoch := _epochs.get(id(iterator)):
+        epoch.draw(batch)
+    elif len(_early) < 100:
+        _early.setdefault(id(iterator), []).append(batch)
+
+
+@recorder.guarded
+def _note_taken(iterator, batch):
+    """Batches come in the order of their indices, whatever the number of workers."""
+    global _contents
+    epoch = _epochs.get(id(iterator))
+    if epoch is None:
+        return
+    epoch.taken += 1
+    indices = epoch.coming.popleft() if epoch.coming else []
+    rows = next(iter(tensors_in(batch)), None)
+    if rows is None or not indices or rows.ndim == 0 or len(rows) != len(indices):
+        return
+    if _contents < CONTENTS and recorder.due(epoch.taken):
+        _contents += len(rows)
+        prints = [fingerprint(row) for row in rows]
+        recorder.fact("content", loader=epoch.loader, nth=epoch.nth, indices=indices, rows=prints)
+
+
+@recorder.guarded
+def _finish(iterator):
+    if epoch := _epochs.pop(id(iterator), None):
+        epoch.whole = True
+        epoch.end()
+
+
+@recorder.guarded
+def _end_all():
+    while _epochs:
+        _epochs.popitem()[1].end()

@@ -1,0 +1,267 @@
+"""Record what a training process does, without changing it: one JSON object per line.
+
+The probe wraps functions that every script must call, however it is written. Once `import torch`
+has ended, the other files of this folder watch torch. ddp_doctor/facts.py explains the lines. A
+line costs some microseconds. The probe writes it before the recorded call continues, so even a
+process that hangs or is killed leaves its last place.
+"""
+
+import faulthandler
+import functools
+import importlib.abc
+import importlib.util
+import json
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+
+# DOCTOR_PARTS may add some
+PARTS = ["training", "loaders", "files", "precision", "communication", "fault"]
+MOST_CALLS = 20_000  # of those that may wait to record, each with its line
+RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
+SHARE = 0.05  # of a process's time that the probe may take
+
+running = threading.local()  # its attribute `watched`: a call is, and calls inside are no facts
+counts = {}  # written at the end: steps, forward passes and the like
+compiling = bool  # becomes torch.compiler.is_compiling
+at_end = []  # functions to call before the process ends
+spent = 0.0  # seconds in our own code
+
+notes = Path(os.path.realpath(os.environ["DOCTOR_FACTS"]))
+homes = [os.path.realpath(home) + os.sep for home in os.environ["DOCTOR_HOME"].split(os.pathsep)]
+_libraries = (
+    *(sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")),
+    os.path.dirname(os.path.realpath(__file__)) + os.sep,
+)
+began = time.perf_counter()
+_file = _newest = None
+
+
+def start():
+    """Start recording. Each Python calls this once, before the script."""
+    _open()
+    os.register_at_fork(after_in_child=_forked)
+    importlib.import_module(f"{__name__}.system").watch()
+    sys.meta_path.insert(0, After("torch", _watch_torch))
+    for path in filter(None, os.environ.get("DOCTOR_PARTS", "").split(os.pathsep)):
+        spec = importlib.util.spec_from_file_location(f"{__name__}.{Path(path).stem}", path)
+        part = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(part)
+
+
+def _open():
+    global _file
+    name = notes / f"{os.getpid()}.jsonl"
+    stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler keeps it open
+    _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
+    fact(
+        "process",
+        parent=os.getppid(),
+        argv=sys.orig_argv[1:],
+        attempt=attempt(),
+        act=int(os.environ.get("DOCTOR_ACT", 0)),
+        node=os.environ.get("DOCTOR_NODE"),
+        torchrun="TORCHELASTIC_RUN_ID" in os.environ,
+        port=os.environ.get("MASTER_PORT"),
+        **{name: int(value) for name, value in ranks.items() if value.isdecimal()},
+    )
+
+
+def fact(kind, **fields):
+    """Write one fact."""
+    if _file is None and kind in ("joining", "forward"):
+        _open()  # this forked process is a rank
+    if _file is not None:
+        line = json.dumps({"kind": kind, "t": time.monotonic(), "pid": os.getpid(), **fields})
+        os.write(_file, line.encode() + b"\n")
+
+
+def call(kind, **fields):
+    """Record a call that may wait for other ranks: the first as lines, then only the newest one.
+
+    So even millions of calls take little room, and the last one of a hanging process is known.
+    """
+    global _newest
+    number = count("call")
+    if EVERY or number <= MOST_CALLS:
+        fact(kind, call=number, **fields)
+    elif _file is not None:
+        if _newest is None:
+            name = notes / f"{os.getpid()}.newest"
+            _newest = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+        line = {"kind": kind, "t": time.monotonic(), "pid": os.getpid(), "call": number, **fields}
+        os.pwrite(_newest, json.dumps(line).ljust(500).encode()[:500] + b"\n", 0)
+
+
+def count(name, number=1):
+    """Add to a counter of this process, and return it."""
+    counts[name] = counts.get(name, 0) + number
+    return counts[name]
+
+
+def noting(kind, **fields):
+    """A function that writes one fact, whatever its arguments."""
+    return lambda *_, **__: fact(kind, **fields)
+
+
+def due(number):
+    """Whether to look at step `number` closely: 1 to 8, then powers of two and each 500th.
+
+    Not if the probe has already taken its share of this process's time.
+    """
+    if EVERY or number <= 8:
+        return True
+    if number & (number - 1) and number % 500:
+        return False
+    affordable = spent < SHARE * (time.perf_counter() - began)
+    count("looked at" if affordable else "throttled")
+    return affordable
+
+
+def guarded(note):
+    """`note`, but an exception in it becomes a fact and goes no further."""
+
+    @functools.wraps(note)
+    def wrapped(*args, **kwargs):
+        global spent
+        begin = time.perf_counter()
+        try:
+            note(*args, **kwargs)
+        except Exception as error:
+            if count(f"unobserved {note.__name__}") <= 3:
+                fact("unobserved", part=note.__name__, error=repr(error)[:300])
+        finally:
+            spent += time.perf_counter() - begin
+
+    return wrapped
+
+
+def attempt():
+    """How many times the script has started before: earlier acts, and restarts."""
+    acts = int(os.environ.get("DOCTOR_ACT", 0))
+    return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def around(function, before=None, after=None):
+    """`function`, with calls of `before` and `after` around it, with the same arguments.
+
+    Neither is called in a thread that already runs a function of this kind.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        if compiling() or getattr(running, "watched", False):
+            return function(*args, **kwargs)
+        if before:
+            before(*args, **kwargs)
+        running.watched = True
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            running.watched = False
+        if after:
+            after(*args, **kwargs)
+        return result
+
+    return wrapped
+
+
+def place(path):
+    """A path relative to the run's folder, as in the facts. A link is a name, too."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return _relative(os.path.join(os.path.realpath(folder), name))
+
+
+def _relative(path):
+    return next((path.removeprefix(home) for home in homes if path.startswith(home)), path)
+
+
+def where():
+    """The innermost running line of the user's own files; None if there is none."""
+    frame = sys._getframe(1)
+    while frame:
+        if _is_theirs(frame.f_code.co_filename):
+            return line_of(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def line_of(file, number):
+    return f"{_relative(os.path.realpath(file))}:{number}"
+
+
+def raised(error):
+    """Record an exception that ends this process."""
+    trace, line = error.__traceback__, None
+    while trace:
+        file = trace.tb_frame.f_code.co_filename
+        if _is_theirs(file):
+            line = line_of(file, trace.tb_lineno)
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError):
+        line = line_of(error.filename or "", error.lineno)
+    # mp.spawn's error is a worker's whole traceback.
+    parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
+    message = " ".join(" ".join(parts).split())[:300]
+    fact("raised", type=type(error).__name__, message=message, where=line)
+
+
+@functools.cache
+def _is_theirs(file):
+    path = os.path.realpath(file)
+    return (
+        file[:1] != "<"
+        and path.startswith(tuple(homes))
+        and not path.startswith(_libraries)
+        and f"{os.sep}site-packages{os.sep}" not in path
+        and os.path.basename(file) not in os.environ.get("DOCTOR_NOT_THEIRS", "").split(os.pathsep)
+    )
+
+
+def is_recording():
+    """Whether this process writes facts: not a DataLoader's worker, for one."""
+    return _file is not None
+
+
+def _forked():
+    global _file, _newest
+    _file = _newest = None  # a DataLoader worker, unless it trains
+
+
+class After(importlib.abc.MetaPathFinder):
+    """Calls a function with a module as soon as its import has ended."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _watch_torch(torch):
+    global compiling
+    compiling = torch.compiler.is_compiling
+    for part in (*(["on_cpu"] if "DOCTOR_CPU" in os.environ else []), *PARTS):
+        try:
+            importlib.import_module(f"{__name__}.{part}").watch()
+        except Exception as error:  # another torch version: the run has fewer facts
+            fact("unobserved", part=part, error=repr(error)[:300])

@@ -1,0 +1,96 @@
+"""Watch what a process does beside torch: its output, files, ports and its end."""
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+
+import _ddp_doctor as recorder
+from _ddp_doctor import around, fact, guarded, homes, place
+
+MOST_LINES = 2000  # of output to record
+
+_synced = {}  # by inode: the file's state when os.fsync sent it to the disk
+_elsewhere = set()
+_linked = [*filter(None, os.environ.get("DOCTOR_LINKED", "").split(os.pathsep))]
+_WRITE = os.O_WRONLY | os.O_RDWR
+
+
+def watch():
+    _listen(sys.stdout, "said")
+    _listen(sys.stderr, "logged")
+    os._exit = around(os._exit, _ended)
+    atexit.register(_ended, None)
+    os.fsync = around(os.fsync, _note_sync)
+    sys.addaudithook(_audit)
+
+
+def _listen(stream, kind):
+    """Record every line that is written to the stream."""
+    if stream is None:
+        return
+    write, waiting, heard = stream.write, "", 0
+
+    def listen(text):
+        nonlocal waiting, heard
+        *lines, waiting = (waiting + text).split("\n")
+        for line in lines:
+            if heard < MOST_LINES:
+                ends = line if len(line) <= 300 else f"{line[:150]} … {line[-150:]}"
+                fact(kind, text=ends, backwards=recorder.counts.get("backward", 0))
+            heard += 1
+        return write(text)
+
+    stream.write = listen
+
+
+def _ended(status):
+    if not recorder.is_recording():
+        return
+    for function in recorder.at_end:
+        function()
+    cause = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    fact(
+        "exit", status=status, cause=os.path.isfile(cause), counts=recorder.counts,
+        spent=recorder.spent, seconds=time.perf_counter() - recorder.began,
+    )  # fmt: skip
+
+
+@guarded
+def _note_sync(file):
+    stat = os.fstat(file if isinstance(file, int) else file.fileno())
+    _synced[stat.st_ino] = stat.st_size, stat.st_mtime_ns
+
+
+def _audit(event, args):
+    if not recorder.is_recording():
+        return
+    if event == "os.rename" and isinstance(args[0], str | os.PathLike):
+        with contextlib.suppress(OSError):
+            stat = os.stat(args[0])
+            synced = _synced.get(stat.st_ino) == (stat.st_size, stat.st_mtime_ns)
+            source = place(os.path.realpath(args[0]))  # a link brings the file behind it
+            fact("renamed", source=source, path=place(args[1]), synced=synced)
+    elif event == "os.remove" and isinstance(args[0], str | os.PathLike):
+        fact("removed", path=place(args[0]))
+    elif event == "open" and isinstance(args[0], str | os.PathLike) and args[2] & _WRITE:
+        path = os.path.realpath(args[0])
+        if path.startswith((f"{recorder.notes}{os.sep}", "/dev/")):
+            return
+        protect(path)
+        if path.startswith(tuple(homes)):
+            fact("opened", path=place(args[0]))
+        elif path not in _elsewhere and len(_elsewhere) < 100:
+            _elsewhere.add(path)
+            fact("elsewhere", path=path)
+    elif event == "socket.bind" and isinstance(args[1], tuple):
+        fact("bound", port=args[1][1])
+    elif event == "sys.excepthook":
+        recorder.raised(args[2])
+
+
+def protect(path):
+    """Raise an error if this would write to what the doctor has linked into a copy."""
+    if any(path == one or path.startswith(one + os.sep) for one in _linked):
+        raise PermissionError(f"{path} is large, so ddp-doctor has linked it, only to be read")

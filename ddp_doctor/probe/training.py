@@ -1,0 +1,289 @@
+"""Watch forward passes, backward passes and optimizer steps."""
+
+import contextlib
+import math
+import threading
+import warnings
+import zlib
+
+import _ddp_doctor as recorder
+import torch
+from torch.nn.modules import module as modules
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.optim import optimizer as optimizers
+from torch.utils._pytree import tree_leaves
+
+MOST = 4096  # numbers of a tensor in its fingerprint, evenly spaced
+ROWS = 64  # of a batch to tell apart
+
+
+class Nested(threading.local):
+    depth = 0  # of the module calls that run in this thread
+
+
+nested = Nested()
+replicated = set()  # ids of the parameters that DDP synchronizes
+model = torch.nn.Module()  # the last that was called, without its wrappers
+last = None  # the last optimizer that made a step
+stepping = None  # the optimizer whose step runs; ZeroRedundancyOptimizer calls another one's
+
+_names = {}  # of parameters, by id
+_numbers, _steps, _used = {}, {}, {}  # by optimizer's id: its number, its steps, passes it used
+_losses, _first_loss = [], 1
+
+
+def watch():
+    warnings.filterwarnings("ignore", "Using `torch.compile.*global hooks")  # they are ours
+    modules.register_module_forward_pre_hook(_begin_forward)
+    modules.register_module_forward_hook(_end_forward, with_kwargs=True, always_call=True)
+    torch.autograd.backward = recorder.around(
+        torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
+    )
+    optimizers.register_optimizer_step_pre_hook(_before_step)
+    optimizers.register_optimizer_step_post_hook(_after_step)
+    scheduler = torch.optim.lr_scheduler.LRScheduler
+    scheduler.step = recorder.around(scheduler.step, lambda *_, **__: recorder.count("scheduler"))
+    recorder.at_end.append(_note_end)
+
+
+def fingerprint(tensor, most=MOST):
+    """A checksum of a tensor's bits; of a sharded one, of this rank's part."""
+    tensor = local(tensor.detach())
+    flat = tensor.reshape(-1)
+    if flat.numel() > most:
+        flat = flat[:: -(-flat.numel() // most)]
+    bits = flat.cpu().contiguous().view(torch.uint8)
+    return f"{zlib.crc32(memoryview(bits.numpy())):08x}"
+
+
+def local(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def tensors_in(value):
+    """All tensors in nested dicts, lists and tuples, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def bare(module):
+    """The module inside DDP and torch.compile."""
+    while inner := getattr(module, "_orig_mod", None) or _inside_ddp(module):
+        module = inner
+    return module
+
+
+def _inside_ddp(module):
+    ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+    return module.module if ddp else None
+
+
+@contextlib.contextmanager
+def unnoticed():
+    """Meanwhile, calls of modules are no facts."""
+    depth, nested.depth = nested.depth, nested.depth + 1
+    try:
+        yield
+    finally:
+        nested.depth = depth
+
+
+def _begin_forward(module, args):
+    if not recorder.compiling():
+        nested.depth += 1
+
+
+def _end_forward(module, args, kwargs, output=None):
+    """After an exception, torch passes neither `kwargs` nor an output, but None."""
+    if not recorder.compiling():
+        nested.depth = max(0, nested.depth - 1)
+        main = threading.current_thread() is threading.main_thread()
+        if nested.depth == 0 and main and kwargs is not None:
+            _note_forward(module, args, kwargs, output)
+
+
+@recorder.guarded
+def _note_forward(module, args, kwargs, output):
+    """Record a model's input. A loss module has no parameters and does not count. Nor does a model
+    whose input is another model's output."""
+    global model
+    parameter = next(module.parameters(), None)
+    inputs = tensors_in([*args, *kwargs.values()])
+    if parameter is None or not inputs or inputs[0].requires_grad:
+        return
+    model = bare(module)
+    if not torch.is_grad_enabled():
+        _note_evaluation(module)
+        return
+    number = recorder.count("forward")
+    bypass = model is module and id(parameter) in replicated
+    if bypass and recorder.count("bypass") == 1:
+        recorder.fact("bypass", through=type(module).__name__, where=recorder.where())
+    if not recorder.due(number):
+        return
+    if number == 1:
+        _names.update((id(p), name) for name, p in model.named_parameters())
+    rows = inputs[0].detach()[:ROWS] if inputs[0].ndim else inputs[0].detach().reshape(1)
+    recorder.fact(
+        "forward", n=number, rows=[*map(fingerprint, rows)], inputs=[*map(fingerprint, inputs)],
+        samples=len(inputs[0]) if inputs[0].ndim else 1, through=type(module).__name__,
+        sync=getattr(module, "require_backward_grad_sync", None), where=recorder.where(),
+    )  # fmt: skip
+    if number == 2 and not hasattr(parameter, "to_local"):
+        _try_causality(module, inputs)
+
+
+def _note_evaluation(module):
+    """Without gradients: an evaluation, unless dropout or batch statistics are still on."""
+    recorder.count("evaluation")
+    live = [type(m).__name__ for m in module.modules() if m.training and _differs(m)]
+    if live and recorder.count("evaluation in train mode") == 1:
+        where = recorder.where()
+        recorder.fact("evaluation", live=live, through=type(module).__name__, where=where)
+
+
+def _differs(module):
+    return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
+
+
+def _try_causality(module, inputs):
+    """If the targets are the inputs shifted by one: does the last token change earlier outputs?"""
+    whole = [t for t in inputs if not t.is_floating_point() and t.ndim == 2 and t.shape[1] > 3]
+    if len(whole) < 2 or whole[0].shape != whole[1].shape:
+        return
+    tokens, targets = whole[0][:1], whole[1][:1]
+    if not torch.equal(whole[0][:, 1:], whole[1][:, :-1]):
+        return
+    inner = bare(module)
+    training = [(m, m.training) for m in inner.modules()]
+    changed = tokens.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % max(2, int(whole[0].max()) + 1)
+    try:
+        with unnoticed(), torch.no_grad(), torch.random.fork_rng():
+            inner.eval()
+            before, after = (_by_place(inner(t, targets), tokens) for t in (tokens, changed))
+    finally:
+        for m, was in training:
+            m.training = was
+    if before is not None:
+        moved = float((before[:, :-1] - after[:, :-1]).abs().max())
+        recorder.fact("causality", moved=moved, scale=float(before.abs().max()),
+                      where=recorder.where())  # fmt: skip
+
+
+def _by_place(output, tokens):
+    found = [t for t in tensors_in(output) if t.ndim == 3 and t.shape[:2] == tokens.shape]
+    return found[0].float() if found else None
+
+
+def _begin_backward(tensors=(), *_, **__):
+    recorder.count("backward")
+    recorder.call("backward", where=recorder.where())
+    _note_loss(tensors_in([tensors]))
+
+
+@recorder.guarded
+def _note_loss(tensors):
+    _losses.append(tensors[0].detach() if len(tensors) == 1 and tensors[0].numel() == 1 else None)
+    if len(_losses) == 256:
+        _write_losses()
+
+
+def _write_losses():
+    """Read later, so that no GPU waits for it."""
+    global _first_loss
+    values = [None if loss is None else float(loss) for loss in _losses]
+    if values:
+        recorder.fact("losses", first=_first_loss, values=values)
+    _first_loss += len(values)
+    _losses.clear()
+
+
+def _before_step(optimizer, args, kwargs):
+    global stepping
+    if not stepping:
+        stepping = optimizer
+        _note_before_step(optimizer)
+
+
+@recorder.guarded
+def _note_before_step(optimizer):
+    if id(optimizer) not in _steps and _follows_a_pass(optimizer):
+        number = _numbers.setdefault(id(optimizer), len(_numbers))
+        parameters = parameters_of(optimizer)
+        recorder.fact(
+            "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
+            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            sharded=any(hasattr(p, "to_local") for p in parameters),
+            tensor_parallel=any(map(_splits_a_layer, parameters)),
+            numbers=sum(p.numel() for p in parameters), where=recorder.where(),
+        )  # fmt: skip
+
+
+def _after_step(optimizer, args, kwargs):
+    global stepping, last
+    if optimizer is not stepping:
+        return
+    stepping = None
+    if _follows_a_pass(optimizer):
+        _used[id(optimizer)], last = _passes(), optimizer
+        recorder.count("step")
+        _note_step(optimizer)
+
+
+def _follows_a_pass(optimizer):
+    """Whether it steps after a pass; else torch itself steps, to make its state."""
+    return _passes() > _used.get(id(optimizer), 0)
+
+
+def _passes():
+    return recorder.counts.get("forward", 0) + recorder.counts.get("backward", 0)
+
+
+@recorder.guarded
+def _note_step(optimizer):
+    number = _steps[id(optimizer)] = _steps.get(id(optimizer), 0) + 1
+    if not recorder.due(number):
+        return
+    _write_losses()
+    parameters = parameters_of(optimizer)
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
+    squares = [float(g.float().pow(2).sum()) for g in gradients if not g.is_sparse]
+    without = [_names[id(p)] for p in parameters if p.grad is None and id(p) in _names]
+    recorder.fact(
+        "step", opt=_numbers[id(optimizer)], n=number, **_replica(optimizer),
+        norm=math.sqrt(sum(squares)) if gradients else None, without=without[:20],
+        backwards=recorder.counts.get("backward", 0), where=recorder.where(),
+    )  # fmt: skip
+
+
+def parameters_of(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def state_of(optimizer):
+    """The tensors of its state, also of an optimizer that it wraps."""
+    state = {**optimizer.state}
+    for inner in vars(optimizer).values():
+        state |= inner.state if isinstance(inner, torch.optim.Optimizer) else {}
+    return tensors_in([state.get(p, {}) for p in parameters_of(optimizer)])
+
+
+def _splits_a_layer(parameter):
+    """Whether it is split other than by FSDP, which splits the first dimension over one mesh."""
+    placements = getattr(parameter, "placements", ())
+    return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
+
+
+def _replica(optimizer):
+    parameters = parameters_of(optimizer)
+    tensors = {"parameters": parameters, "state": state_of(optimizer)}
+    tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
+    return {kind: [*map(fingerprint, some)] for kind, some in tensors.items()}
+
+
+@recorder.guarded
+def _note_end():
+    _write_losses()
+    if last is not None:
+        recorder.fact("last", **_replica(last), steps=recorder.counts["step"])

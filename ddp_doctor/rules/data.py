@@ -1,0 +1,270 @@
+"""Which rank trains on which samples, and in which order."""
+
+import array
+from functools import cache
+
+from ..rule import rule
+from .replicas import is_sharded
+
+
+def _loading(run):
+    """The first description of each loader, by rank's worker and the loader's number."""
+    found = {}
+    for worker in run.trained:
+        for fact in worker.all("loading"):
+            found.setdefault((worker, fact["loader"]), fact)
+    return found
+
+
+def _epochs(worker, loader=None, training=True):
+    """The iterations in which it trained, or only evaluated."""
+    return [
+        fact
+        for fact in worker.all("epoch")
+        if loader in (None, fact["loader"]) and fact["drawn"]
+        if bool(fact["did"]["step"]) == training and (training or fact["did"]["evaluation"])
+    ]
+
+
+def _loaders(run, training=True):
+    return sorted({e["loader"] for w in run.trained for e in _epochs(w, None, training)})
+
+
+@cache
+def _read(path):
+    return array.array("q", path.read_bytes())
+
+
+def _indices(run, fact, key="file"):
+    return _read(run.notes / fact[key]) if fact.get(key) else array.array("q")
+
+
+def _samples(run, loading, epoch):
+    """The samples of an epoch, as indices of the whole dataset."""
+    of = _indices(run, loading, "subset")
+    return {of[index] if of else index for index in _indices(run, epoch)}
+
+
+def _is_data_parallel(run):
+    """Not if layers are split: then all ranks need the same batch."""
+    return not any(fact.get("tensor_parallel") for fact in run.all("first"))
+
+
+@rule("error")
+def same_batches(run):
+    """All ranks train on identical batches.
+
+    More processes only repeat the work of one: the averaged gradient is that of one rank. Give the
+    loader a DistributedSampler, or seed what draws the batches with the rank.
+    """
+    if len(run.trained) < 2 or not _is_data_parallel(run):
+        return
+    tables = [{fact["n"]: fact for fact in w.all("forward")} for w in run.trained[:2]]
+    common = sorted(set(tables[0]) & set(tables[1]))
+    if len(common) < 2 or any(tables[0][n]["inputs"] != tables[1][n]["inputs"] for n in common):
+        return
+    one, other = run.trained[:2]
+    trains = [f for (w, loader), f in _loading(run).items() if w is one and loader in _loaders(run)]
+    told = f"; sampler: {trains[0]['sampler']}" if trains else ""
+    place = trains[0]["made"] if trains else tables[0][common[0]]["where"]
+    number = len(common)
+    yield (
+        f"{one.name} and {other.name} had the same inputs in all {number} looked-at forward passes"
+        f"{told}"
+    ), place
+
+
+@rule("error")
+def not_shared(run):
+    """Several ranks train on the same samples of an epoch.
+
+    An epoch then takes as long as with one process. Give the loader a DistributedSampler, built
+    from the same dataset on every rank.
+    """
+    if len(run.trained) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+        return
+    one, other = run.trained[:2]
+    for loader in _loaders(run):
+        told = _loading(run)
+        if (one, loader) not in told or (other, loader) not in told:
+            continue
+        here, there = told[one, loader], told[other, loader]
+        if here["replacement"] or here["iterable"] or [*split_differs(run)]:
+            continue
+        for a, b in zip(_epochs(one, loader), _epochs(other, loader), strict=False):
+            drawn = [_samples(run, here, a), _samples(run, there, b)]
+            both = len(drawn[0] & drawn[1])
+            if a["nth"] == b["nth"] and both > len(run.trained):  # else padding
+                yield (
+                    f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
+                    f"in one epoch; sampler: {here['sampler']}"
+                ), here["made"]
+                break
+
+
+@rule("error")
+def sampler_of_another_rank(run):
+    """A DistributedSampler has another rank or number of ranks than the process group.
+
+    Some samples are seen twice and some never. Leave its `num_replicas` and `rank` out, and build
+    it after `init_process_group`.
+    """
+    for (worker, _), fact in _loading(run).items():
+        joined = worker.first("joined")
+        if joined and fact["replicas"] and worker.facts.index(joined) < worker.facts.index(fact):
+            has, needs = (fact["rank"], fact["replicas"]), (worker.rank, joined["world_size"])
+            if has != needs:
+                yield (
+                    f"{worker.name} of {needs[1]} has the sampler of rank {has[0]} of {has[1]}"
+                ), fact["made"]
+                return
+
+
+@rule("error")
+def dataset_differs(run):
+    """Each rank has its own dataset.
+
+    A sampler divides indices, and the same index is another sample on each rank: the ranks do not
+    share one dataset. Seed what makes or shuffles the samples, in the same way on every rank.
+    """
+    if len(run.trained) < 2:
+        return
+    told = _loading(run)
+    for loader in _loaders(run):
+        facts = [told[w, loader] for w in run.trained if (w, loader) in told]
+        sizes = sorted({fact["size"] for fact in facts if fact["size"] is not None})
+        if len(sizes) > 1 and not any(fact["subset"] for fact in facts):
+            shown = " and ".join(f"{size:,}" for size in sizes)
+            if all(fact["replicas"] for fact in facts):  # else each has a part
+                yield f"its length is {shown} on different ranks", facts[0]["made"]
+            continue
+        if [*split_differs(run)]:
+            continue
+        one, other = (_contents(worker, loader) for worker in run.trained[:2])
+        common = one.keys() & other.keys()
+        again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
+        if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
+            differ = sum(one[index][0] != other[index][0] for index in common)
+            if differ == len(common):
+                yield (
+                    f"{differ} samples differ between {run.trained[0].name} and "
+                    f"{run.trained[1].name}; {len(again)} that a rank saw again had not changed"
+                ), facts[0]["made"]
+
+
+def _contents(worker, loader):
+    """The fingerprints of each sample, every time that it was seen."""
+    seen = {}
+    for fact in worker.all("content"):
+        if fact["loader"] == loader:
+            for index, row in zip(fact["indices"], fact["rows"], strict=True):
+                seen.setdefault(index, []).append(row)
+    return seen
+
+
+@rule("error")
+def split_differs(run):
+    """Each rank has split the dataset in another way.
+
+    What one rank holds back, another one trains on. Give `random_split` a generator with a fixed
+    seed, the same on every rank.
+    """
+    if len(run.trained) < 2:
+        return
+    told = _loading(run)
+    for loader in _loaders(run):
+        facts = [told[w, loader] for w in run.trained[:2] if (w, loader) in told]
+        if len(facts) == 2 and all(fact["subset"] for fact in facts):
+            one, other = ({*_indices(run, fact, "subset")} for fact in facts)
+            if one != other and one & other:
+                yield (
+                    f"of {len(one):,} samples that {run.trained[0].name} may train on, "
+                    f"{run.trained[1].name} has {len(one & other):,}"
+                ), facts[0]["made"]
+
+
+@rule("error")
+def leak(run):
+    """The evaluation uses samples that are trained on.
+
+    It measures memory, not learning. Split before you shuffle, once for all ranks, and give
+    `random_split` a generator with a fixed seed.
+    """
+    told = _loading(run)
+    trains = {}
+    for (_, loader), fact in told.items():
+        if loader in _loaders(run) and fact["subset"]:
+            trains.setdefault(fact["dataset"], set()).update(_indices(run, fact, "subset"))
+    for (worker, loader), fact in told.items():
+        if loader in _loaders(run, training=False) and fact["subset"]:
+            held = {*_indices(run, fact, "subset")}
+            both = held & trains.get(fact["dataset"], set())
+            if both and loader not in _loaders(run):
+                yield (
+                    f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
+                    f"{worker.name} evaluates are in some rank's training set"
+                ), fact["made"]
+                return
+
+
+@rule("warning")
+def every_epoch_alike(run):
+    """Every epoch has the same order of samples.
+
+    The batches are the same each time, so training is noisier than it looks. Call
+    `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
+    """
+    for (worker, loader), fact in _loading(run).items():
+        epochs = [epoch for epoch in _epochs(worker, loader) if epoch["drawn"] > 8]
+        whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
+        if fact["shuffle"] and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
+            told = "" if fact["epoch"] is None else "; set_epoch was not called"
+            yield (
+                f"{len(whole)} epochs drew the same {whole[0]['drawn']:,} samples in one order"
+                f"{told}"
+            ), fact["where"]
+            return
+
+
+@rule("note")
+def eval_padded(run):
+    """The evaluation counts some samples twice.
+
+    DistributedSampler repeats samples until all ranks have the same number. Let each rank take
+    every N-th sample instead, and divide sums over all ranks by the true number.
+    """
+    for (_, loader), fact in _loading(run).items():
+        evaluates = loader in _loaders(run, training=False) and loader not in _loaders(run)
+        rest = -(fact["size"] or 0) % (fact["replicas"] or 1)
+        if evaluates and rest and not fact["drop_last"]:
+            yield (
+                f"{fact['size']:,} samples on {fact['replicas']} ranks: {rest} twice"
+            ), fact["where"]
+            return
+
+
+@rule("note")
+def loader_restarts(run):
+    """A loader is started only to look at its first batch.
+
+    Every `next(iter(loader))` starts its workers and draws a batch, and throws both away.
+    """
+    for worker in run.trained[:1]:
+        left = [
+            fact
+            for fact in worker.all("epoch")
+            if fact["taken"] <= 1 and not fact["whole"] and not any(fact["did"].values())
+        ]
+        if len(left) > 1:
+            yield f"{len(left)} iterations were left after one batch", left[0]["where"]
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    if len(run.trained) > 1 and is_sharded(run):
+        yield "whether the ranks' weights are equal: they hold parts, or different models"
+    told = _loading(run).values()
+    if any(fact["iterable"] for fact in told):
+        yield "which samples an IterableDataset gives: it has no indices"
+    if run.trained and not told:
+        yield "the samples of each epoch: no torch DataLoader was used"

@@ -1,0 +1,124 @@
+"""Checkpoints: who writes them, how, and what is in them."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+from ..rule import rule
+from .words import ranks, times
+
+
+def saves(run):
+    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count."""
+    found = []
+    for worker in run.ranks:
+        for fact in worker.all("saved"):
+            if fact["path"] and (fact["weights"] or 0) >= 0.5:
+                found.append((worker, fact, final(run, fact)))
+    return found
+
+
+def final(run, fact):
+    """The path that a written file has in the end: renaming changes it."""
+    path = fact["path"]
+    for rename in run.all("renamed"):
+        if rename["t"] > fact["t"] and rename["source"] == path:
+            path = rename["path"]
+    return path
+
+
+@rule("error")
+def several_writers(run):
+    """Several ranks write the same file.
+
+    They write at the same time, so the file may be damaged. Let rank 0 save, and the others
+    continue.
+    """
+    writers = defaultdict(dict)
+    for worker, fact, path in saves(run):
+        for name in (path, fact["path"]):  # if one rank's renaming fails, only the second is equal
+            if not fact["together"]:
+                writers[worker.node, name].setdefault(worker.rank, (worker, fact))
+    for (_, path), those in writers.items():
+        if len(those) > 1:
+            workers = [worker for _, (worker, _) in sorted(those.items())]
+            yield f"{path}: written by {ranks(workers)}", next(iter(those.values()))[1]["where"]
+            return
+
+
+@rule("warning")
+def in_place(run):
+    """A checkpoint is overwritten in place.
+
+    If the process dies while it writes, half a file is left and the old one is gone. Write to
+    another name, and `os.replace` it when it is whole.
+    """
+    renamed = {fact["source"] for fact in run.all("renamed")}
+    over = [
+        (fact, path) for _, fact, path in saves(run)
+        if fact["existed"] and fact["path"] not in renamed and not fact["together"]
+    ]  # fmt: skip
+    if over:
+        yield f"{over[0][1]}: overwritten {times(len(over))}", over[0][0]["where"]
+
+
+@rule("warning")
+def state_missing(run):
+    """The checkpoint lacks state that the training needs.
+
+    A resumed run begins with an empty optimizer, so its weights differ from those of a run that was
+    not interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
+    """
+    every = saves(run)
+    if not every:
+        return
+    states = [fact for worker in run.ranks for fact in worker.all("saved")]
+    kept = max(fact["kept"] for _, fact, _ in every)
+    if kept and not any((fact["state"] or 0) >= 0.5 for fact in states):
+        yield (
+            f"{every[-1][2]} has no optimizer state, of which {kept} tensors exist"
+        ), every[-1][1]["where"]
+    keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
+    if any(worker.counts.get("scaler") for worker in run.trained) and "_growth_tracker" not in keys:
+        yield f"{every[-1][2]} has no state of the GradScaler", every[-1][1]["where"]
+
+
+@rule("note")
+def wrapped_names(run):
+    """The saved weights have the names of a wrapper.
+
+    A model without DDP or torch.compile cannot load them. Save the state_dict of the module inside.
+    """
+    for _, fact, path in saves(run):
+        for leaf in fact["content"]:
+            for prefix in ("module.", "_orig_mod."):
+                key = leaf["key"] or ""
+                if leaf["print"] and key.startswith(prefix) and key not in fact["names"]:
+                    yield f"{path} has {key!r}", fact["where"]
+                    return
+
+
+@rule("warning")
+def last_steps_lost(run):
+    """The last steps are in no checkpoint.
+
+    The number of epochs or steps is no multiple of the interval between checkpoints. Save once more
+    at the end.
+    """
+    if run.status != 0 or not run.trained:
+        return
+    by_step = {fact["step"]: (fact, path) for _, fact, path in saves(run)}
+    steps, end = sorted(by_step), max(worker.number_of_steps for worker in run.trained)
+    gaps = {later - earlier for earlier, later in pairwise(steps)}
+    lost = end - steps[-1] if steps else 0
+    if len(gaps) == 1 and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
+        yield (
+            f"{end:,} steps ran, the last checkpoint has {steps[-1]:,}: {lost:,} are lost"
+        ), by_step[steps[-1]][0]["where"]
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    if run.trained and not saves(run):
+        some = any(fact for worker in run.ranks for fact in worker.all("saved"))
+        why = "none of the saved files has the optimizer's weights" if some else "none was saved"
+        yield f"checkpoints: {why}"

@@ -1,0 +1,181 @@
+"""Does the run end, and how?"""
+
+import re
+import signal
+
+from ..facts import lost
+from ..rule import rule
+from .words import ranks
+
+NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
+
+NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL", re.I)
+
+
+@rule("error")
+def nothing_trained(run):
+    """The command ends well without a single optimizer step.
+
+    A green check that ran nothing. On a machine without a GPU, a script that starts one process per
+    GPU starts none.
+    """
+    if run.status == 0 and not any(w.first("step") for w in run.processes):
+        started = len(run.attempts[0].ranks)
+        yield f"exit status 0, no optimizer step; {started} processes joined a group", None
+
+
+@rule("error")
+def crashed(run):
+    """A process ends with an exception.
+
+    The first one is the cause. What the other ranks say about a lost connection only follows.
+    """
+    if run.status == 0 or run.first("hung", "late"):
+        return
+    own = [f for f in run.all("raised") if f["type"] not in NOT_OURS and not lost(f)]
+    if own:
+        gpu = NO_GPU.search(own[0]["message"]) and "; `--cpu 2` would run it without a GPU"
+        told = f"{run.who(own[0])}: {own[0]['type']}: {own[0]['message']}"
+        yield f"{told}{gpu or ''}", own[0]["where"]
+        if "finished reduction" in own[0]["message"]:
+            yield from _unused(run)
+        return
+    last = run.attempts[-1]
+    for worker in last.ranks or (last.workers if run.status < 0 else []):
+        if not worker.first("exit", "raised"):
+            place = (worker.waits or {}).get("where")
+            yield f"{worker.name} {_killed(run.status)}", place
+            return
+
+
+def _killed(status):
+    number = -status if status < 0 else status - 128
+    known = {s.value: s.name for s in signal.Signals}
+    name = known.get(number)
+    why = {
+        "SIGKILL": "the system may have run out of memory",
+        "SIGBUS": "its shared memory (/dev/shm) may be full",
+        "SIGSEGV": "a native library accessed wrong memory",
+    }.get(name, "a launcher's output may name the signal; -9 is mostly a lack of memory")
+    return f"was killed{f' by {name}' if name else ''}: {why}"
+
+
+def _unused(run):
+    for worker in run.trained:
+        for fact in worker.all("step"):
+            if fact["without"]:
+                names = ", ".join(fact["without"][:5])
+                yield f"without gradient at step {fact['n']}: {names}", fact["where"]
+                return
+
+
+@rule("error")
+def hung(run):
+    """All ranks wait for each other.
+
+    Every rank must make the same collective calls in the same order. Look for a branch that only
+    one rank takes: validation, saving, an early stop, one batch more.
+    """
+    if run.first("hung"):
+        ranks = run.attempts[-1].workers
+        calls = [f"{w.name} in {_call(w.waits)}" for w in ranks if w.waits]
+        gone = [f"{w.name} has ended" for w in ranks if w.first("exit") and not w.waits]
+        waits = next((w.waits["where"] for w in ranks if w.waits), None)
+        yield "; ".join(calls + gone), waits
+
+
+def _call(fact):
+    return f"{fact.get('what', fact['kind'])} ({fact['where']})"
+
+
+@rule("error")
+def calls_differ(run):
+    """The ranks make different collective calls.
+
+    The n-th call of one rank meets the n-th call of the others, whatever they are. Ranks that
+    disagree hang, crash, or mix up data.
+    """
+    workers = run.attempts[-1].ranks
+    if len(workers) < 2 or not (run.status or run.first("hung", "late")):
+        return
+    sequences = [_calls(worker) for worker in workers]
+    for worker, calls in zip(workers[1:], sequences[1:], strict=True):
+        for number, (one, other) in enumerate(zip(sequences[0], calls, strict=False), 1):
+            if one[0] != other[0]:
+                yield (
+                    f"call {number}: {workers[0].name} {_named(one)}, {worker.name} {_named(other)}"
+                ), other[1]
+                return
+        if len(calls) != len(sequences[0]) and run.first("hung"):
+            few, many = sorted((sequences[0], calls), key=len)
+            who = workers[0] if many is sequences[0] else worker
+            yield f"{who.name} makes call {len(few) + 1}, {_named(many[len(few)])}, alone", many[
+                len(few)
+            ][1]
+            return
+
+
+def _calls(worker):
+    reduces = worker.first("replicated")
+    calls = []
+    for fact in worker.all("collective", "backward"):
+        if fact.get("part") or (fact["kind"] == "backward" and not reduces):
+            continue
+        calls.append(((fact.get("what", "backward"), fact.get("bytes", 0)), fact["where"]))
+    return calls
+
+
+def _named(call):
+    (what, size), place = call
+    return f"{what}{f' of {size:,} bytes' if size else ''} ({place})"
+
+
+@rule("warning")
+def unequal_steps(run):
+    """The ranks make different numbers of optimizer steps.
+
+    The ranks that are ahead train alone at the end, or wait for ever. Give every rank as many
+    batches as the others.
+    """
+    counted = [worker for worker in run.trained if worker.counts]
+    if run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:
+        shown = ", ".join(f"{w.name}: {w.number_of_steps:,}" for w in counted)
+        yield shown, None
+
+
+@rule("warning")
+def left_running(run):
+    """Processes still run when the command has ended.
+
+    They keep memory, ports and GPUs. End what the script starts, also when it fails.
+    """
+    if left := run.all("leftover"):
+        yield f"{len(left)} had to be killed", None
+
+
+@rule("warning")
+def fixed_port(run):
+    """The script itself sets the port at which its processes meet.
+
+    A second job on the same machine fails with EADDRINUSE. Use torchrun, or let the system choose a
+    free port.
+    """
+    for worker in run.processes:
+        fact = worker.first("joining")
+        if fact and fact["port"] and str(fact["port"]) != worker.process["port"]:
+            for path, text in run.sources.items():
+                if found := re.search(rf"(?<!\d){fact['port']}(?!\d)", text):
+                    line = text.count("\n", 0, found.start()) + 1
+                    yield f"port {fact['port']}", f"{path}:{line}"
+                    return
+
+
+@rule("note")
+def group_not_left(run):
+    """A process never calls destroy_process_group.
+
+    Ranks that end at different times then print warnings, and with NCCL may hang at the end.
+    """
+    stay = [worker for worker in run.ranks if worker.first("joined") and not worker.first("left")]
+    if run.status == 0 and stay:
+        yield ranks(stay), None

@@ -1,0 +1,94 @@
+"""Do the replicas stay equal, and do they learn?"""
+
+from ..rule import rule
+from .words import ranks, where
+
+
+def steps_by_rank(run):
+    """Per rank that trained: its looked-at steps, keyed by optimizer and number."""
+    return {
+        worker: {(fact["opt"], fact["n"]): fact for fact in worker.all("step")}
+        for worker in run.trained
+    }
+
+
+def _common(table):
+    keys = set.intersection(*map(set, table.values())) if table else set()
+    return sorted(keys, key=lambda key: (key[1], key[0]))
+
+
+def is_sharded(run) -> bool:
+    """Whether ranks have parts of the weights, or different models: they cannot be compared."""
+    first = [fact for worker in run.trained for fact in worker.all("first")]
+    sizes = {(fact["opt"], fact["numbers"]) for fact in first}
+    return any(fact["sharded"] for fact in first) or len(sizes) > len({opt for opt, _ in sizes})
+
+
+@rule("error")
+def diverged(run):
+    """The ranks have different weights.
+
+    Each rank trains its own model, and only one of them is saved. Wrap the model in DDP before
+    the first step, call the DDP object and not the module inside, and change weights on no rank
+    alone.
+    """
+    if len(run.trained) < 2 or is_sharded(run):
+        return
+    table = steps_by_rank(run)
+    differ = [
+        key
+        for key in _common(table)
+        if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
+    ]
+    ends = {str(fact["parameters"]) for w in run.trained for fact in w.all("last")[-1:]}
+    if not differ or len(ends) == 1 or _common(table)[-1] not in differ:
+        return  # equal again: weights that are averaged now and then
+    begins = {str(w.first("first")["parameters"]) for w in run.trained}
+    since = "before the first step" if len(begins) > 1 else f"after step {differ[0][1]}"
+    bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
+    cause = "" if run.first("replicated") else "; no model is in DDP"
+    if bypass:
+        cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
+    place = bypass[0]["where"] if bypass else where(run.trained, "step")
+    yield f"{ranks(run.trained)} differ {since}{cause}", place
+
+
+@rule("error")
+def learns_nothing(run):
+    """The steps train nothing.
+
+    Look at what the loss depends on: a loss over one class, a detached output, `zero_grad` between
+    `backward` and `step`, or an optimizer that has the parameters of another copy of the model.
+    """
+    for worker in run.trained[:1]:
+        for first in worker.all("first"):
+            steps = [fact for fact in worker.all("step") if fact["opt"] == first["opt"]]
+            if len(steps) < 3:
+                continue
+            unchanged = len({str(fact["parameters"]) for fact in [first, *steps]}) == 1
+            if all(fact["norm"] is None for fact in steps):
+                why = "no parameter has a gradient"
+            elif not any(fact["norm"] for fact in steps):
+                why = "every gradient is exactly 0"
+            elif unchanged and len(steps) > 4 and any(first["rates"]):
+                why = f"no weight changes, at a learning rate of {max(first['rates']):g}"
+            else:
+                continue
+            yield (
+                f"in all looked-at steps, 1 to {steps[-1]['n']:,}, {why}"
+            ), where([worker], "backward", "step")
+
+
+@rule("error")
+def nan(run):
+    """A gradient is not a number.
+
+    From that step on all weights are NaN. Typical causes: weights that were never initialised, a
+    learning rate that is too large, a division by zero, or fp16 without a GradScaler.
+    """
+    for worker in run.trained:
+        for fact in worker.all("step"):
+            if fact["norm"] is not None and fact["norm"] != fact["norm"]:
+                step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
+                yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
+                return

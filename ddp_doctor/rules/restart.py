@@ -1,0 +1,143 @@
+"""Does a run that was killed end like one that was not? Only after `--restart`.
+
+`run` is the one in which a rank was killed, and `run.reference` the undisturbed one.
+"""
+
+from ..rule import rule
+from .files import saves
+
+
+def _again(run):
+    """The ranks that trained after the restart."""
+    return run.attempts[-1].trained if run.reference and len(run.attempts) > 1 else []
+
+
+def _saved(run):
+    """How many steps the last checkpoint before the kill has."""
+    killed = run.first("fault")
+    return max(
+        (fact["step"] for _, fact, _ in saves(run) if not killed or fact["t"] < killed["t"]),
+        default=0,
+    )
+
+
+def _read_checkpoint(run):
+    return any(worker.first("loaded") for worker in run.attempts[-1].workers)
+
+
+def _total(run):
+    return max(worker.number_of_steps for worker in run.reference.trained)
+
+
+def final_weights(run) -> list[list[str]]:
+    """The fingerprints of each rank's weights at the end."""
+    return [w.all("last")[-1]["parameters"] for w in run.attempts[-1].trained if w.first("last")]
+
+
+def ends_differently(run) -> bool:
+    return bool(_again(run)) and final_weights(run) != final_weights(run.reference)
+
+
+@rule("error")
+def resume_count(run):
+    """After a restart, the number of steps is wrong.
+
+    Steps are trained twice or left out. Save the number of epochs or steps that have run, which is
+    one more than the number of the last one, and begin there.
+    """
+    for worker in _again(run)[:1]:
+        left, made = _total(run) - _saved(run), worker.number_of_steps
+        if _read_checkpoint(run) and made != left:
+            yield (
+                f"the checkpoint has {_saved(run):,} of {_total(run):,} steps, so {left:,} were "
+                f"left, but {made:,} were made"
+            ), worker.first("first")["where"]
+
+
+@rule("error")
+def resume_weights(run):
+    """After a restart, the weights are not those that were saved.
+
+    The training loses what it has learned. Load the checkpoint into the model that is trained, on
+    every rank, before the first step.
+    """
+    for worker, first, saved in _pairs(run):
+        if first["parameters"] != saved["parameters"]:
+            yield (
+                f"{worker.name} begins with other weights than after step {saved['n']:,}"
+            ), first["where"]
+            return
+
+
+@rule("error")
+def resume_optimizer(run):
+    """After a restart, the optimizer's state is not the one that was saved.
+
+    Its moments begin at zero, so the first steps are too large. Save `optimizer.state_dict()`, and
+    load it on every rank.
+    """
+    for worker, first, saved in _pairs(run):
+        if saved["state"] and first["state"] != saved["state"]:
+            has = "no state" if not first["state"] else "another state"
+            yield (
+                f"{worker.name}'s {first['type']} begins with {has}; after step {saved['n']:,} it "
+                f"had {len(saved['state'])} tensors"
+            ), first["where"]
+            return
+
+
+def _pairs(run):
+    """Per rank: an optimizer before its first step after the restart, and after the saved step."""
+    reference = {worker.rank: worker for worker in run.reference.trained} if run.reference else {}
+    for worker in _again(run):
+        if _read_checkpoint(run) and worker.rank in reference and len(worker.all("first")) == 1:
+            for step in reference[worker.rank].all("step"):
+                if step["n"] == _saved(run):
+                    yield worker, worker.first("first"), step
+
+
+@rule("warning")
+def resume_data(run):
+    """After a restart, the data begin at the start again.
+
+    The first batches are trained on twice, and the last ones never. Restore the epoch's number, the
+    position in it, and the random state that draws the batches.
+    """
+    reference = {worker.rank: worker for worker in run.reference.trained} if run.reference else {}
+    for worker in _again(run):
+        known, now = reference.get(worker.rank), worker.first("forward")
+        after = [f for f in known.all("step") if f["n"] == _saved(run)] if known else []
+        if not after or not now or not _read_checkpoint(run):
+            continue
+        forwards = known.all("forward")
+        due = next((fact for fact in forwards if fact["t"] > after[0]["t"]), None)
+        begin = forwards[0]["inputs"]
+        if due and now["inputs"] == begin != due["inputs"]:
+            yield f"{worker.name} sees the run's first batch again", now["where"]
+            return
+
+
+@rule("warning")
+def resume_differs(run):
+    """A run that was killed ends with other weights than one that was not.
+
+    Something that the training depends on is not restored: often the random state (of dropout, or
+    of the shuffling), a scheduler, or a GradScaler.
+    """
+    others = (resume_count, resume_weights, resume_optimizer, resume_data)
+    found = any([*one(run)] for one in others)
+    if ends_differently(run) and _read_checkpoint(run) and run.repeats and not found:
+        yield "two undisturbed runs ended with equal weights, the killed one did not", None
+
+
+def unexamined(run) -> list[str]:
+    """What these rules could not look at, and why."""
+    if not run.first("fault"):
+        return ["a restart: the rank was not killed"]
+    if not _again(run):
+        return ["a restart: no step was made after it"]
+    if not _read_checkpoint(run):
+        return ["a restart: the second start read no checkpoint with torch.load"]
+    if ends_differently(run) and not run.repeats:
+        return ["the final weights after a restart: two undisturbed runs differ, too"]
+    return []

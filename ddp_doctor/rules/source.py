@@ -1,0 +1,72 @@
+"""What only the source shows."""
+
+import ast
+
+from ..rule import rule
+from .words import where
+
+SET_DEVICE = ("set_device", "set_device_index")
+
+
+def _trees(run):
+    for path, text in run.sources.items():
+        try:
+            yield path, ast.parse(text)
+        except SyntaxError:  # the run has said so
+            continue
+
+
+def _is_global_rank(node):
+    """`dist.get_rank()`, or `os.environ["RANK"]` in some form."""
+    text = ast.unparse(node)
+    if "%" in text or "local" in text.lower():
+        return False
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    names = [getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls]
+    words = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+    return "get_rank" in names or "RANK" in words
+
+
+@rule("warning")
+def device_from_rank(run):
+    """The device is chosen by the global rank.
+
+    On the second of two nodes with 8 GPUs, rank 8 asks for GPU 8, which does not exist. Use
+    `LOCAL_RANK`, which counts the processes of one node.
+    """
+    for path, tree in _trees(run):
+        by_rank = {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and _is_global_rank(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or len(node.args) != 1:
+                continue
+            if getattr(node.func, "attr", getattr(node.func, "id", "")) in SET_DEVICE:
+                name = getattr(node.args[0], "id", None)
+                if name in by_rank or _is_global_rank(node.args[0]):
+                    yield ast.unparse(node), f"{path}:{node.lineno}"
+                    return
+
+
+@rule("note")
+def errors_not_recorded(run):
+    """torchrun cannot say why a process fails.
+
+    Its summary then shows `error_file: <N/A>`. Decorate the main function with
+    `torch.distributed.elastic.multiprocessing.errors.record`.
+    """
+    if any(worker.process["torchrun"] for worker in run.ranks) and run.sources:
+        trees = [tree for _, tree in _trees(run)]
+        found = [
+            ast.unparse(decorator)
+            for tree in trees
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            for decorator in node.decorator_list
+        ]
+        if not any(name.rpartition(".")[2].startswith("record") for name in found):
+            yield "no function has the decorator @record", where(run.ranks, "joining")

@@ -1,0 +1,103 @@
+"""The command: whatever it is given, it says so in one line, and leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from docs.defects import CORRECT
+from tests.processes import LIMIT, ROOT
+from tools.processes import Process, environment, run
+
+from .doctor import diagnose
+
+DOCTOR = [sys.executable, "-m", "ddp_doctor"]
+ENV = environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+
+
+def script(folder, text):
+    (folder / "script.py").write_text(text)
+    return "python", "script.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "no command"),
+        (["--", "no-such-command"], "cannot run 'no-such-command'"),
+        (["--ignore", "no-such-rule", "--", "python"], "no rule is called 'no-such-rule'"),
+        (["--restart", "--nodes", "2", "--", "python"], "cannot be combined"),
+        (["--nodes", "2", "--", "python", "x.py"], "begins with torchrun"),
+        (["--json", "no/such/folder", "--", "python"], "No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_line(words, says, tmp_path):
+    ran = run([*DOCTOR, *words], cwd=tmp_path, env=ENV)
+    assert ran.status == 2
+    assert len(ran.lines) == 1 and says in ran.out, ran.out
+
+
+def test_a_prompt_meets_an_empty_input(tmp_path):
+    seen = diagnose(tmp_path, *script(tmp_path, "input('name? ')"))
+    assert seen.ran.status == 1
+    (crash,) = seen.found["crashed"]
+    assert "EOFError" in crash["evidence"] and crash["where"] == "script.py:1"
+
+
+def test_output_is_passed_on_byte_by_byte(tmp_path):
+    words = script(tmp_path, "import os; os.write(1, bytes(range(256)))")
+    done = subprocess.run([*DOCTOR, "--", *words], cwd=tmp_path, env=ENV, timeout=LIMIT,
+                          capture_output=True)  # fmt: skip
+    assert done.stdout == bytes(range(256))
+
+
+def test_a_daemon_is_ended_and_named(tmp_path):
+    text = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
+    seen = diagnose(tmp_path, *script(tmp_path, text))
+    assert "left-running" in seen.found
+
+
+def test_ignored_signals_do_not_stop_the_limit(tmp_path):
+    text = "import signal, time\nfor s in (2, 15, 1):\n    signal.signal(s, signal.SIG_IGN)\n"
+    seen = diagnose(tmp_path, *script(tmp_path, text + "time.sleep(600)"), options=("--limit", "2"))
+    assert "ended after 2 s" in seen.report["header"]
+
+
+def test_a_killed_command_keeps_its_status(tmp_path):
+    seen = diagnose(tmp_path, *script(tmp_path, "import os; os.kill(os.getpid(), 9)"))
+    assert seen.ran.status == 128 + signal.SIGKILL
+    assert "SIGKILL" in seen.found["crashed"][0]["evidence"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_everything(tmp_path, number):
+    text = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    words = [*DOCTOR, "--", *script(tmp_path, text)]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with Process(words, cwd=tmp_path, env=ENV | {"TMPDIR": str(temporary)}) as process:
+        process.wait_for("begun")
+        process.process.send_signal(number)
+        status = process.wait()
+        assert status == (-number if number == signal.SIGKILL else 128 + number)
+        assert not process.alive()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--cpu", "2")])
+def test_the_weights_are_those_of_a_run_without_it(tmp_path, options):
+    words, places = script(tmp_path, CORRECT), {}
+    for name in ("without", "with"):
+        place = tmp_path / name
+        place.mkdir()
+        if name == "with":
+            seen = diagnose(place, "python", "../script.py", options=options)
+            assert seen.ran.status == 0, seen.ran.tail
+        else:
+            ran = run([*words[:1], "../script.py"], cwd=place, env=ENV)
+            assert ran.status == 0, ran.tail
+        places[name] = (place / "checkpoint.pt").read_bytes()
+    assert places["without"] == places["with"]
+    assert sorted(os.listdir(tmp_path / "with")) == ["checkpoint.pt"]
