@@ -7,6 +7,7 @@ import argparse
 import gc
 import hashlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -42,6 +43,8 @@ def check_launcher(manual, gpus):
     """Refuse any launcher but that of `manual`. From now on, exit when torchrun is gone."""
     if manual is None:
         raise UserError("python -OO drops the docstring, which says how to start this: use -O")
+    if 0 <= (most := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < 64:  # -1: any number
+        raise UserError(f"at most {most} files may be open here, too few: ulimit -n 1024")
     lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
     command = " ".join(" ".join(lines).split())
     if "torchrun" not in manual:
@@ -50,11 +53,10 @@ def check_launcher(manual, gpus):
         return
     env = {"LOCAL_WORLD_SIZE": os.environ.get("WORLD_SIZE"), **os.environ}
     counts = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    limits = dict.fromkeys(counts, 999_999) | {"MASTER_PORT": 65_535}
-    for name in (*limits, "MASTER_ADDR"):
+    limits = dict.fromkeys(counts, 999_999) | {"MASTER_PORT": 65_535, "MASTER_ADDR": None}
+    for name, most in limits.items():
         if name not in env:
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
-        most = limits.get(name)
         if most and not (env[name].isdecimal() and float(env[name]) <= most):
             raise UserError(f"{name} is {env[name]!r}, but must be a number from 0 to {most}")
     rank, world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
@@ -202,6 +204,12 @@ def _line(error):
         return 2, text
     if isinstance(error, mp.ProcessRaisedException) and last.startswith("guard.UserError: "):
         return 2, last.removeprefix("guard.UserError: ")
+    if "Unable to find address for: " in last:
+        return 2, f"GLOO_SOCKET_IFNAME is {last.split()[-1]}, but no such interface has an address"
+    met = ", in init_process_group\n" not in text or "BackendError" in text  # NCCL: see the trace
+    if isinstance(error, mp.ProcessRaisedException) and not met:
+        fix = "start each of them once, with the same address"
+        return 1, f"cannot meet the other processes ({last}): {fix}"
     if _lost_peer(error):
         return 1, f"lost another process, whose message says why ({_lost_peer(error)})"
     if isinstance(error, mp.ProcessRaisedException | mp.ProcessExitedException | DistNetworkError):
@@ -210,8 +218,8 @@ def _line(error):
     frames = traceback.extract_tb(error.__traceback__)
     loading = any(frame.name == "load_state_dict" for frame in frames)
     in_optimizer = frames and os.path.join("torch", "optim", "") in frames[-1].filename
-    misfit = loading or (in_optimizer and not isinstance(error, RuntimeError))
-    if misfit and _path and os.path.exists(_path) and "out of memory" not in text:
+    machine = any(sign in text for sign in ("out of memory", "allocate memory", "CUDA error"))
+    if (loading or in_optimizer) and not machine and _path and os.path.exists(_path):
         why = textwrap.shorten(f"{type(error).__name__}: {last}", 160)  # it may list every weight
         return 2, MISFIT.format(_path, why)
     return None

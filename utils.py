@@ -47,15 +47,17 @@ class MyTrainDataset(Dataset):
         return self.features[index], self.targets[index]
 
 
-def parse_args(manual, resume=False):
+def parse_args(manual, resume=False, parents=()):
     """Parse a script's command line, and refuse bad options before any process starts.
 
     `manual` is the script's docstring. Its indented command is the documented way to start the
     script: if that is torchrun, every other way is refused. A script that does not `resume`
-    replaces its own default checkpoint, but never a file that --checkpoint_path names.
+    replaces its own default checkpoint, but never a file that --checkpoint_path names. `parents`
+    are argparse parsers of the script's own options.
     """
     guard.install_excepthook()
-    parser = guard.Parser(description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = guard.Parser(description=manual, formatter_class=form, parents=parents)
     add = parser.add_argument
     add("total_epochs", type=int, nargs="?", default=50, help="default: 50")
     add("save_every", type=int, nargs="?", default=10, help="epochs between saves; default: 10")
@@ -65,8 +67,8 @@ def parse_args(manual, resume=False):
     args = parser.parse_args()
 
     for name in ("total_epochs", "save_every", "batch_size"):
-        if getattr(args, name) < 1:
-            raise UserError(f"{name} is {getattr(args, name)}, but must be at least 1")
+        if not 1 <= (value := getattr(args, name)) < 2**63:
+            raise UserError(f"{name} is {value}, but must be at least 1 and below 2^63")
     guard.check_launcher(manual, num_gpus())
     chosen, args.checkpoint_path = args.checkpoint_path, args.checkpoint_path or own
     guard.check_path(args.checkpoint_path, must_be_new=bool(chosen) and not resume)

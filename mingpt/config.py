@@ -122,9 +122,14 @@ class Config:
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"block_size": self.block_size, "dropout": self.dropout}
         try:
-            return GPTConfig.preset(self.model, vocab_size=vocab_size, **given)
+            shape = GPTConfig.preset(self.model, vocab_size=vocab_size, **given)
         except ValueError as error:
             raise UserError(str(error)) from None
+        weights = 12 * shape.n_layer * shape.n_embd**2  # of the blocks
+        if weights > 10**13:  # to build them might take hours, without a word
+            what = f"n_layer {shape.n_layer} and n_embd {shape.n_embd} make {weights:.0e} weights"
+            raise UserError(f"{what}: lower one of them")
+        return shape
 
     def build(self, vocab_size):
         """A model with fresh weights, or with those of `init_from`."""

@@ -66,10 +66,11 @@ def prepare(source, tokenizer, cache):
     kind = tokens.build(tokenizer, text)
     numbers = torch.from_numpy(kind.encode(text))
     try:
+        str(cache).encode()  # raises an error for a path that torch cannot map
         path.parent.mkdir(parents=True, exist_ok=True)
         utils.write({"tokens": numbers, "tokenizer": kind.about}, path)
-    except OSError as error:
-        why = f"{error.strerror or error}): make room, or pass another --cache"
+    except (OSError, UnicodeError) as error:
+        why = f"{getattr(error, 'strerror', None) or error}): make room, or pass another --cache"
         raise UserError(f"cannot keep the tokens in {path.parent} ({why}") from None
     return path
 

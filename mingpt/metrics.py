@@ -39,7 +39,7 @@ class Metrics:
         self.limit = peak and peak * dist.get_world_size() / flops.per_token(model)
         self.bar = tqdm(
             total=args.total_steps, initial=steps_run, unit="step", leave=False, file=sys.stdout,
-            disable=self.rank != 0 or not sys.stdout.isatty(),
+            disable=self.rank != 0 or not (sys.stdout and sys.stdout.isatty()),  # by `>&-`: None
         )  # fmt: skip
         if not self.bar.disable:
             sys.stdout = DummyTqdmFile(sys.stdout)  # prints above the bar

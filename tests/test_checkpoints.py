@@ -73,6 +73,24 @@ BAD = {
         MISFIT.format("KeyError: 'momentum'"),
     ),
     "without a learning rate": (changed(*GROUPS, 0, "lr"), MISFIT.format("KeyError: 'lr'")),
+    # These fail in its first step, too.
+    "with swapped states": (
+        changed(*STATE, to=lambda both: {0: both[1], 1: both[0]}),
+        MISFIT.format(
+            "RuntimeError: output with shape [1] doesn't match the broadcast shape [1, 20]"
+        ),
+    ),
+    "with a momentum of one number": (
+        changed(*MOMENTUM, to=lambda one: one[:, :1].expand(1, 20)),
+        MISFIT.format(
+            "RuntimeError: unsupported operation: more than one element of the written-to tensor "
+            "refers to a single memory location. Please clone() the tensor before [...]"
+        ),
+    ),
+    "with True as weight_decay": (
+        changed(*GROUPS, 0, "weight_decay", to=True),
+        MISFIT.format("RuntimeError: Boolean alpha only supported for Boolean results."),
+    ),
     "with a NaN": (
         changed("model", "weight", to=torch.full((1, 20), torch.nan)),
         MISFIT.format("ValueError: weight is not finite"),

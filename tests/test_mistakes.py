@@ -32,7 +32,7 @@ def path(name, says):
     return Mistake("multigpu", f"1 1 --checkpoint_path {name}", says)
 
 
-AT_LEAST_1 = "but must be at least 1"
+AT_LEAST_1 = r"but must be at least 1 and below 2\^63"
 BY_PYTHON = "no {} in the environment, start it with torchrun: "
 MISTAKES = {
     "no torchrun": Mistake(
@@ -62,12 +62,19 @@ MISTAKES = {
         "multigpu_torchrun", "1 1", "MASTER_PORT is '99999', but must be a number from 0 to 65535",
         ALONE | {"MASTER_PORT": "99999"},
     ),
+    "few open files": Mistake(
+        "multigpu", "1 1", "at most 40 files may be open here, too few: ulimit -n 1024",
+        before="import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))",
+    ),
     "an address of a..b": Mistake(
         "multinode", "1 1", r"no address for a\.\.b: add it to /etc/hosts, .*",
         ALONE | {"MASTER_ADDR": "a..b"},
     ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),
+    "batch_size 10^30": Mistake(
+        "single_gpu", f"1 1 --batch_size {10**30}", f"batch_size is 10+, {AT_LEAST_1}"
+    ),
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),
     "not a number": Mistake("multigpu_torchrun", "ten", ".* total_epochs: .*'ten' .*--help.*"),
     "unknown flag": Mistake("multinode", "5 1 --lr=1", "unrecognized arguments: --lr=1 .*--help.*"),
@@ -81,6 +88,14 @@ MISTAKES = {
     "more workers than GPUs": Mistake(
         "multinode", "1 1", "4 processes, but 1 GPU: set --nproc_per_node=1, or CUDA_VIS.* the CPU",
         FOUR, fake(count=1),
+    ),
+    "no such interface": Mistake(
+        "multinode", "1 1", "GLOO_SOCKET_IFNAME is eth7, but no such interface .*",
+        ALONE | {"GLOO_SOCKET_IFNAME": "eth7"},
+    ),
+    "no such interface in a worker": Mistake(
+        "multigpu", "1 1", "GLOO_SOCKET_IFNAME is eth7, but no such interface .*",
+        {"GLOO_SOCKET_IFNAME": "eth7", "NPROC": "1"},
     ),
     "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),
     "a folder": Mistake(

@@ -1,6 +1,7 @@
 """Two nodes that share no disk: any may hold the newest checkpoint, any may lose its own."""
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -10,7 +11,7 @@ import torch
 
 from tests import nodes
 from tests.faults import held_saves, most_repeated, same
-from tests.processes import LIMIT, epochs
+from tests.processes import LIMIT, epochs, losses
 
 NAME = "multinode.pt"
 
@@ -77,6 +78,19 @@ def test_nobody_has_a_checkpoint_and_a_folder_is_shared(trained, tmp_path):
     assert epochs(log(found)[0]) == list(range(1, 21))
     assert same(trained("multinode").saves[1], shared / NAME)
     assert sorted(path.name for path in shared.iterdir()) == [".tmp", NAME]
+
+
+def test_the_first_lines_are_about_all_nodes(tmp_path):
+    """One node's number of processes would look like the job's, so no line has it."""
+    found = nodes.start([tmp_path / "one", tmp_path / "two"], 1, 1, nproc=2)
+    assert nodes.finish(found) == [0, 0]
+    first, other = log(found)
+    said = [line for line in first if not line.startswith("Epoch")] + other
+    about_the_cpu = [line for line in said if line.endswith(": training on the CPU")]
+    assert len(about_the_cpu) == (not torch.accelerator.is_available())
+    assert len(said) == len(about_the_cpu) + 1, said  # and what the other node has saved
+    assert not any(re.search(r"\bprocess|\brank", line) for line in said)
+    assert losses(first) == [(losses(first)[0][0], 2048)]
 
 
 def test_unreadable_file_is_an_error_though_the_other_node_has_a_good_one(trained, tmp_path):

@@ -132,6 +132,12 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     assert "the log cannot be written (it is a fifo)" in capsys.readouterr().out
 
 
+def test_an_output_that_is_closed_ends_nothing(group, config, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)  # as Python does for `>&-`
+    args = config()
+    assert Metrics(args, args.build(8), loader(), 0).bar.disable
+
+
 def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
     def validated(steps_run):
         log = Metrics(args, args.build(8), loader(), steps_run)

@@ -40,6 +40,7 @@ FIELDS = {
     "--n_head 3": "n_embd is 128, but must be a multiple of n_head, 3: the nearest is 129",
     "--n_embd 1": "n_embd is 1, but must be a multiple of n_head, 4: the nearest is 4",
     "--n_layer 0": "n_layer is 0, but must be at least 1",
+    "--n_layer 9000000000": "n_layer 9000000000 and n_embd 128 make 2e+15 weights: lower one",
 }
 
 

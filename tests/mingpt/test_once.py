@@ -1,4 +1,4 @@
-"""What one process per node does for the others. Every rank gets its result, or its error."""
+"""What one process does for the others. Every rank gets its result, or its error."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ SCRIPT = """
 import os, platform, sys, time
 from datetime import timedelta
 import torch.distributed as dist
-from mingpt.once import run_once_per_node
+from mingpt.once import run_on_main, run_once_per_node
 
 rank = int(os.environ["RANK"])
 platform.node = lambda: f"node{rank % 2}"
@@ -22,16 +22,18 @@ def slow():
     time.sleep(5 if rank == 0 else 0)
     return rank
 
-def fail():
-    if rank == 1:
-        raise ValueError("no such text")
+def fail(at):
+    if rank == at:
+        raise ValueError(f"no text at {at}")
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=3))
 sys.stdout.write(f"{rank} has {run_once_per_node(slow)}\\n")
-try:
-    run_once_per_node(fail)
-except ValueError as error:
-    sys.stdout.write(f"{rank} caught {error}\\n")
+sys.stdout.write(f"{rank} got {run_on_main(slow)}\\n")
+for run, at in (run_once_per_node, 1), (run_on_main, 0):
+    try:
+        run(fail, at)
+    except ValueError as error:
+        sys.stdout.write(f"{rank} caught {error}\\n")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -62,7 +64,20 @@ dist.destroy_process_group()
 """
 
 
-def said(script, nproc, folder):
+FAILS = """
+import os, sys
+import torch.distributed as dist
+from mingpt.once import run_on_main
+
+calls = []
+dist.init_process_group("gloo")
+sys.excepthook = lambda kind, error, _: sys.stdout.write(f"{os.environ['RANK']}: {error!r}\\n")
+run_on_main(calls.remove, 1)
+sys.stdout.write("trains on")
+"""
+
+
+def said(script, nproc, folder, status=0):
     """The lines that `nproc` processes of torchrun print, sorted."""
     (folder / "script.py").write_text(script)
     torchrun = Path(sys.executable).parent / "torchrun"
@@ -71,7 +86,7 @@ def said(script, nproc, folder):
         cwd=folder, capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == status, ended.stderr
     return sorted(ended.stdout.splitlines())
 
 
@@ -79,10 +94,21 @@ def test_result_and_error_reach_every_rank_however_long_it_takes(tmp_path):
     assert said(SCRIPT, 4, tmp_path) == [
         line
         for rank in range(4)
-        for line in (f"{rank} caught no such text", f"{rank} has {rank % 2}")
+        for line in (
+            f"{rank} caught no text at 0",
+            f"{rank} caught no text at 1",
+            f"{rank} got 0",
+            f"{rank} has {rank % 2}",
+        )
     ]
 
 
 def test_nodes_with_different_texts(tmp_path):
     message = "rank 1 has another text than rank 0: give all nodes the same file as --data"
     assert said(TEXTS, 2, tmp_path) == [f"0: {message}", f"1: {message}"]
+
+
+def test_every_rank_ends_if_the_main_one_fails(tmp_path):
+    lines = said(FAILS, 4, tmp_path, status=1)
+    errors = [f"{rank}: ValueError('list.remove(x): x not in list')" for rank in range(4)]
+    assert lines and set(lines) <= set(errors)  # torchrun may end a rank before it prints

@@ -43,10 +43,12 @@ def test_a_url(group, config, tmp_path):
     assert "".join(dataset.about["vocabulary"][letter] for letter in letters) == content
 
 
-def test_a_cache_that_cannot_be_written(group, config, tmp_path):
+@pytest.mark.parametrize("name", ["file", "no UTF-8: \udcff"])
+def test_a_cache_that_cannot_be_written(name, group, config, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot keep the tokens in .*file.*: make room, or"):
-        data.load(config(cache=str(tmp_path / "file")))
+    with pytest.raises(UserError, match=rf"cannot keep the tokens in .*{name}.*: make room, or"):
+        data.load(config(cache=str(tmp_path / name)))
+    assert [*tmp_path.iterdir()] == [tmp_path / "file"]
 
 
 def test_a_url_that_sends_too_slowly(monkeypatch):
