@@ -9,7 +9,19 @@
 # NPROC overrides that number, for hosts with fewer GPUs than slots. By default Grid Engine
 # takes the shell from the next line, not from the first.
 #$ -S /bin/sh
-set -eu
+# To ask for more, remove one # of these lines. GPUs and memory are per slot, and the time is
+# the job's. Your site defines the name `gpu`, if it has one (qconf -sc):
+#
+##$ -l gpu=1
+##$ -l h_vmem=16G
+##$ -l h_rt=8:00:00
+#
+# If you call qsub outside of your environment, remove the # of one of these lines. This shell
+# does not read ~/.bashrc, so `conda activate` fails without conda's own file.
+#
+#. ~/.venv/bin/activate
+#. ~/miniconda3/etc/profile.d/conda.sh && conda activate ddp
+set -eu # after conda, whose scripts use unset variables
 # Grid Engine starts a login shell, in which /etc/profile resets PATH. This loses what -V
 # passed on.
 PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}${CONDA_PREFIX:+$CONDA_PREFIX/bin:}$PATH"

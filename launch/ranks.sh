@@ -2,8 +2,13 @@
 # Translates a scheduler's variables into those that torch reads, in one process per rank.
 # Start it by
 #
-#   mpirun -np 4 -x MASTER_ADDR=node1 sh launch/ranks.sh python multinode.py 50 10   (Open MPI)
-#   srun --ntasks=4 --kill-on-bad-exit=1 sh launch/ranks.sh python multinode.py 50 10  (Slurm)
+#   mpirun --host node1:2,node2:2 --bind-to none -x PATH -x MASTER_ADDR=node1 \
+#       sh launch/ranks.sh python multinode.py 50 10
+#   srun --nodes=2 --ntasks-per-node=2 --kill-on-bad-exit=1 \
+#       sh launch/ranks.sh python multinode.py 50 10
+#
+# Without --host, Open MPI starts all processes here; without --bind-to none, it ties each to one
+# core. -x passes on a variable.
 #
 #   torch              Open MPI                      Slurm
 #   RANK               OMPI_COMM_WORLD_RANK          SLURM_PROCID

@@ -14,7 +14,18 @@
 # Slurm signals this script alone, two to three minutes before the time limit. (With a limit
 # of three minutes that would be at once, each time.)
 #SBATCH --signal=B:USR1@120
-set -u
+# To ask for more, remove one # of these lines. GPUs and memory are per node:
+#
+##SBATCH --gpus-per-node=2
+##SBATCH --mem=64G
+##SBATCH --time=8:00:00
+#
+# If you call sbatch outside of your environment, remove the # of one of these lines. A batch
+# shell does not read ~/.bashrc, so `conda activate` fails without conda's own file.
+#
+#. ~/.venv/bin/activate
+#. ~/miniconda3/etc/profile.d/conda.sh && conda activate ddp
+set -u # after conda, whose scripts use unset variables
 : "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
 case ${NPROC:-1} in 0* | *[!0-9]*)
     echo "slurm.sh: NPROC is '$NPROC', but must be a number from 1" >&2

@@ -8,6 +8,7 @@
 #SBATCH --job-name=ddp
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=2
+# The lines of slurm.sh for GPUs, memory, time and the environment go here.
 set -eu
 : "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
 export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had --export=NONE

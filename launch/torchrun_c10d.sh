@@ -8,5 +8,8 @@ set -eu
 : "${NNODES:?how many nodes, as NNODES=2}"
 LAUNCH=$(dirname "$0")
 . "$LAUNCH/torchrun_env.sh"
+[ -n "${JOB:-}" ] || # a scheduler, which sets JOB, starts the other nodes itself
+    echo "run on each of the $NNODES nodes: NNODES=$NNODES NPROC=$PET_NPROC_PER_NODE" \
+        "ENDPOINT=$ENDPOINT sh $0 $*" >&2
 # Otherwise a node started for 2 could meet one started for 3, and both would train, as two.
 exec torchrun --nnodes="$NNODES" --rdzv-id="$PET_RDZV_ID-$NNODES" "$@"

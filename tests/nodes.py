@@ -4,8 +4,8 @@ from tests.processes import LESSONS, Process
 from tools.processes import free_port
 
 
-def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
-    """`multinode.py` on one node for each folder.
+def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, **options):
+    """A lesson on one node for each folder, by default `multinode.py`.
 
     As documented, the nodes get their ranks from the c10d rendezvous. `ranks` fixes the ranks by
     the static rendezvous, for tests that must know which node has rank 0.
@@ -22,9 +22,7 @@ def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
             flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
             words = LESSONS["multinode"].command[1]
             flags += [word for word in words if word.startswith("--rdzv-conf=")]
-        found.append(
-            Process("multinode", *args, cwd=folder, nproc=nproc, launcher=flags, **options)
-        )
+        found.append(Process(lesson, *args, cwd=folder, nproc=nproc, launcher=flags, **options))
     return found
 
 

@@ -1,18 +1,23 @@
 """Clusters made of namespaces. Without root, pytest skips these tests by name."""
 
 import os
-import shutil
+import re
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.jobs import SHORT
+from tests.cluster.jobs import FILES, POSSIBLE, SHORT, lay
 from tests.cluster.training import ARGS, Training
 from tests.processes import ROOT
 from tools.cluster import Cluster
 
-POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
+FACTS = """\
+import os, resource, sys
+memory = resource.getrlimit(resource.RLIMIT_AS)[0]
+sys.stdout.write("facts {RANK} {WORLD_SIZE} {FROM} ".format(**os.environ) + f"{memory}\\n")
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,3 +53,38 @@ def undisturbed(trained):
 @pytest.fixture
 def training(cluster):
     return Training(cluster(2))
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder that all nodes see, with the lesson and the recipes."""
+    lay(tmp_path, "launch")
+    yield tmp_path
+    for name in FILES:  # no launcher edits it
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+@pytest.fixture
+def switched_on(shared):
+    """Switches on the optional lines of a recipe: what to ask for, and an environment.
+
+    Of those lines, only the home folder changes. The job is to run facts.py.
+    """
+    (shared / "facts.py").write_text(FACTS)
+    (bin := shared / ".venv" / "bin").mkdir(parents=True)
+    start = Path(sys.prefix, "bin", "activate").read_text()
+    (bin / "activate").write_text(start + "\nexport FROM=venv\n")
+    conda = shared / "miniconda3" / "etc" / "profile.d" / "conda.sh"
+    conda.parent.mkdir(parents=True)
+    # In place of conda, which Debian lacks. As conda's, it cannot run under `set -u`.
+    steps = f"""[ "$*" = "activate ddp" ] && . {bin}/activate; export FROM=conda$unset"""
+    conda.write_text(f"conda() {{ {steps}; }}\n")
+
+    def switch(recipe, environment="venv"):
+        file = shared / "launch" / recipe
+        text, requests = re.subn("(?m)^##(SBATCH|[$])", r"#\1", file.read_text())
+        text, lines = re.subn(rf"(?m)^#([.] .*{environment})", r"\1", text)
+        assert (requests, lines) == (3, 1)
+        file.write_text(text.replace("~/", f"{shared}/"))
+
+    return switch

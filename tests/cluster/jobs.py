@@ -2,11 +2,13 @@
 
 import bisect
 import os
+import re
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.processes import LIMIT, ROOT
@@ -15,6 +17,17 @@ from tools.processes import Process
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FILES = ("multinode.py", "utils.py", "guard.py")
 SHORT = ["multinode.py", "4", "2", "--batch_size", "32"]
+PATIENCE = 180  # seconds, with a scheduler; it catches hangs and says nothing about speed
+POSSIBLE = sys.platform.startswith("linux") and os.geteuid() == 0 and shutil.which("ip")
+
+
+def missing(programs):
+    absent = [name for name in programs if not shutil.which(name, path="/usr/sbin:/usr/bin:/bin")]
+    packages = " ".join(dict.fromkeys(programs[name] for name in absent))
+    return pytest.mark.skipif(
+        not POSSIBLE or bool(absent),
+        reason=f"apt install {packages}" if absent else "needs Linux, root and iproute2",
+    )
 
 
 def lay(folder, *more):
@@ -22,6 +35,12 @@ def lay(folder, *more):
     for name in (*FILES, *more):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
+
+
+def documented(recipe, program):
+    """The words of the command that a recipe of launch/ documents for a program."""
+    text = (ROOT / "launch" / recipe).read_text().replace("\\\n#", "")
+    return re.search(rf"(?m)^# +({program} .*)$", text)[1].split()
 
 
 def crash(folder, rank):
@@ -59,3 +78,14 @@ class Command(Process):
         """When a line matched, after `since` seconds. Fails the test if no line does."""
         number = super().wait_for(pattern, bisect.bisect_left(self.times, since), limit)
         return self.times[number - 1]
+
+
+def ran(nodes, words, **env):
+    command = Command(nodes, "node1", [str(word) for word in words], env)
+    assert command.wait(PATIENCE) == 0, command.out
+    return command.out
+
+
+def facts(said):
+    """What the processes of facts.py printed, by rank."""
+    return sorted(re.findall(r"facts (\d+) (\d+) (\w+) (\S+)", said))

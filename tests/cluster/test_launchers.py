@@ -37,7 +37,7 @@ def start(cluster):
     return run
 
 
-LINES = {  # test_schedulers runs torchrun_c10d.sh, by ssh.sh, slurm.sh and gridengine.sh
+LINES = {  # torchrun_c10d.sh runs in the tests of the schedulers, which start it
     "environment": "export LAUNCH=$launch ENDPOINT=node1:29500; . $LAUNCH/torchrun_env.sh; "
     "torchrun --nnodes=2",
     "static": "NODE_RANK=$i MASTER_ADDR=node1 sh $launch/torchrun_static.sh",
@@ -71,6 +71,8 @@ def test_two_agents_on_one_machine():
             agent.kill()
     assert [agent.returncode for agent in agents] == [0, 0], said
     assert "2 ranks over gloo" in said
+    command = f"NNODES=2 NPROC=1 ENDPOINT=localhost:{port} {' '.join(words)}"
+    assert said.count(f"run on each of the 2 nodes: {command}\n") == 2
 
 
 def test_ranks_that_see_one_gpu_each():

@@ -26,6 +26,7 @@ with_root = pytest.mark.skipif(not POSSIBLE, reason="needs Linux, root and iprou
 def test_by_commands():
     commands = [
         "run all sh -c 'hostname; touch here'", "cut node7", "run node1 sh -c '", "run node1",
+        "limit node2 10mbit 1ms", "limit node2", "limit node2 fast", "limit",
         "kill node2", "run node2 ls", "replace node2", "run all ls", "start all sleep 1000",
     ]  # fmt: skip
     ended = subprocess.run(
@@ -39,6 +40,8 @@ def test_by_commands():
         "no node is called 'node7'; running: node1, node2",
         "No closing quotation",
         "nothing to run: run node1 hostname",
+        "fast: a limit must be like 10mbit 5ms",
+        "limit what? limit node2 10mbit, or limit node2 10mbit 5ms",
         "no node is called 'node2'; running: node1",
         "node1: here",  # and node2 has a new disk
     ]

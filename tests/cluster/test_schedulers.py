@@ -1,20 +1,26 @@
-"""Slurm, Open MPI and Grid Engine run the same file on nodes and get the same weights."""
+"""Slurm, Open MPI and ssh run the same file on nodes and get the same weights."""
 
 import re
-import shutil
-import sys
 import time
 
 import pytest
 
-from tests.cluster.conftest import POSSIBLE
-from tests.cluster.jobs import FILES, SHORT, Command, close, crash, lay
+from tests.cluster.jobs import (
+    PATIENCE,
+    SHORT,
+    Command,
+    close,
+    crash,
+    documented,
+    facts,
+    missing,
+    ran,
+)
 from tests.cluster.training import ARGS, NOTICED, SAVE_EVERY, record
 from tests.faults import most_repeated, same
 from tests.processes import ROOT
-from tools.cluster import Cluster, gridengine, slurm, ssh
-
-LIMIT = 180  # seconds; it catches hangs and says nothing about speed
+from tools.cluster import Cluster, slurm, ssh
+from tools.processes import Process
 
 RECIPES = {  # Slurm's, and the files they call
     "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh", "before.py"],
@@ -25,38 +31,14 @@ NAMES = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MAST
 FOUR = [[str(rank), "4", str(rank % 2), "2", "node1"] for rank in range(4)]
 
 
-def missing(programs):
-    absent = [name for name in programs if not shutil.which(name, path="/usr/sbin:/usr/bin:/bin")]
-    packages = " ".join(dict.fromkeys(programs[name] for name in absent))
-    return pytest.mark.skipif(
-        not POSSIBLE or bool(absent),
-        reason=f"apt install {packages}" if absent else "needs Linux, root and iproute2",
-    )
-
-
-@pytest.fixture
-def shared(tmp_path):
-    """A folder that all nodes see, with the lesson and the recipes."""
-    lay(tmp_path, "launch")
-    yield tmp_path
-    for name in FILES:  # no launcher edits it
-        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
-
-
 def crashed(nodes, folder, rank, *words):
     """Check that the launcher in `words` passes on the traceback when this rank fails."""
     line = crash(folder, rank)
     to_file = ["sh", "-c", 'exec "$@" 2>"$0"', folder / "stderr.txt"]
     words = [*to_file, *words, "python", "crashing.py", *SHORT[1:]]
     command = Command(nodes, "node1", [str(word) for word in words])
-    status, said = command.wait(LIMIT), (folder / "stderr.txt").read_text()
+    status, said = command.wait(PATIENCE), (folder / "stderr.txt").read_text()
     assert status != 0 and line in said and "KeyError: 'boom'" in said, command.out + said
-
-
-def ran(nodes, words, **env):
-    command = Command(nodes, "node1", [str(word) for word in words], env)
-    assert command.wait(LIMIT) == 0, command.out
-    return command.out
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +66,20 @@ class Job:
         return re.search(r"JobState=(\w+)", about)[1]
 
     def wait(self, *states):
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + PATIENCE
         while self.state() not in states:
             assert time.monotonic() < end, f"{self.state()}\n{self.said}"
             time.sleep(0.1)
 
     def again(self):
-        """Skip the two minutes that Slurm lets a requeued job wait."""
+        """Skip the two minutes that Slurm lets a requeued job wait for its old processes to end."""
         self.wait("PENDING")
+        # A node refuses a job that it has killed within the same second, and Slurm calls it failed.
+        time.sleep(1)
         self.nodes.output("node1", ["scontrol", "update", f"jobid={self.number}", "StartTime=now"])
 
     def wait_for(self, pattern):
-        end, over = time.monotonic() + LIMIT, 0
+        end, over = time.monotonic() + PATIENCE, 0
         while not re.search(pattern, self.said):
             # Slurm may report a requeued job as failed for a moment.
             over = 0 if self.state() in ("PENDING", "RUNNING") else over + 1
@@ -117,6 +101,39 @@ def test_a_batch_job_of_slurm(with_slurm, shared, one_node, recipe):
 
 
 @missing(slurm.PROGRAMS)
+@pytest.mark.parametrize("environment", ["venv", "conda"])
+def test_slurm_grants_the_optional_lines(environment, with_slurm, shared, switched_on):
+    switched_on("slurm.sh", environment)
+    job = Job(with_slurm, shared, "--export=NIL", "launch/slurm.sh", "facts.py", NPROC="")
+    job.wait("COMPLETED", "FAILED")
+    assert job.state() == "COMPLETED", job.said
+    assert facts(job.said) == [(str(rank), "4", environment, "-1") for rank in range(4)]
+    about = with_slurm.output("node1", ["scontrol", "show", "job", job.number])
+    for granted in ("TimeLimit=08:00:00", "MinMemoryNode=64G", "TresPerNode=gres:gpu:2"):
+        assert granted in about
+
+
+@missing(slurm.PROGRAMS)
+@pytest.mark.parametrize("more", ["", "--gpus-per-node=3", "--mem=65G"])
+def test_slurm_can_grant_no_more(more, with_slurm, shared, switched_on):
+    switched_on("slurm.sh")
+    words = ["sbatch", "--test-only", "--nodes=2", *more.split(), "launch/slurm.sh", "facts.py"]
+    asked = Command(with_slurm, "node1", ["sh", "-c", 'cd "$0" && exec "$@"', str(shared), *words])
+    status = asked.wait(PATIENCE)
+    assert (status == 0) == (more == ""), asked.out
+
+
+@missing(slurm.PROGRAMS)
+def test_slurm_refuses_a_recipe_without_its_first_line(with_slurm, shared):
+    recipe = (shared / "launch" / "slurm.sh").read_text().partition("\n")[2]
+    (shared / "launch" / "slurm.sh").write_text(recipe)
+    words = ["sbatch", f"--chdir={shared}", str(shared / "launch" / "slurm.sh"), "multinode.py"]
+    refused = Command(with_slurm, "node1", words)
+    assert refused.wait(PATIENCE) != 0
+    refused.wait_for("This does not look like a batch script")
+
+
+@missing(slurm.PROGRAMS)
 def test_a_node_that_is_replaced_takes_jobs_again(with_slurm):
     with_slurm.kill("node2")
     with_slurm.replace("node2")
@@ -131,12 +148,12 @@ def test_processes_that_srun_starts(with_slurm, shared, one_node):
     named = ran(with_slurm, [*words, "sh", "-c", NAMES]).splitlines()
     assert [line.split()[:5] for line in sorted(named)] == FOUR
     assert len({line.split()[5] for line in named}) == 1  # all have the same port
-    said = ran(with_slurm, [*words, "python", *SHORT])
+    said = ran(with_slurm, [words[0], words[1], *documented("ranks.sh", "srun")[1:-3], *SHORT])
     assert said.count("Epoch  4 | loss") == 1
     assert close(shared / "multinode.pt", one_node)
     words[words.index("--ntasks-per-node=2")] = "--ntasks-per-node=1"
     wrong = Command(with_slurm, "node1", [*words, "python", "multinode.py", "0"])
-    assert wrong.wait(LIMIT) != 0
+    assert wrong.wait(PATIENCE) != 0
     wrong.wait_for("multinode.py: total_epochs is 0, but must be at least 1")
 
 
@@ -178,13 +195,16 @@ def with_ssh():
 
 
 def mpirun(nodes, folder, processes):
-    hosts = ",".join(f"{name}:{processes}" for name in nodes.nodes)
-    return [
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "--host", hosts, "--mca",
-        "plm_rsh_args", f"-F {nodes.place}/ssh/client", "--mca", "oob_tcp_if_include", "eth0",
-        "--mca", "btl_tcp_if_include", "eth0", "--wdir", folder, "-x", "MASTER_ADDR=node1",
-        "-x", "PATH", "sh", "launch/ranks.sh",
-    ]  # fmt: skip
+    """The documented command, up to the script; the environment says how this cluster differs."""
+    env = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_plm_rsh_args": f"-F {nodes.place}/ssh/client",
+        "OMPI_MCA_oob_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_include": "eth0",
+    }  # fmt: skip
+    words = documented("ranks.sh", "mpirun")
+    words = [word.replace(":2", f":{processes}") for word in words[: words.index("python")]]
+    there = ["sh", "-c", 'cd "$0" && exec "$@"', folder]
+    return ["env", *(f"{name}={value}" for name, value in env.items()), *there, *words]
 
 
 @missing({"mpirun": "openmpi-bin", **ssh.PROGRAMS})
@@ -219,12 +239,22 @@ def test_a_list_of_hosts(with_ssh, shared, one_node):
     assert close(shared / "multinode.pt", one_node)
 
 
-@missing(gridengine.PROGRAMS)
-def test_grid_engine(shared, one_node):
-    with Cluster(2) as nodes:
-        gridengine.start(nodes)
-        ran(nodes, ["qsub", "-sync", "y", "-wd", shared, "-V", "-j", "y", "-o", shared / "job.txt",
-                    "-pe", "ddp", "4", shared / "launch" / "gridengine.sh", *SHORT],
-            VIRTUAL_ENV=sys.prefix)  # fmt: skip
-    assert (shared / "job.txt").read_text().count("Epoch  4 | loss") == 1
-    assert close(shared / "multinode.pt", one_node)
+@missing(ssh.PROGRAMS)
+def test_the_ssh_config_trusts_known_hosts_alone_and_forwards_no_agent(with_ssh, tmp_path):
+    place = with_ssh.place / "ssh"
+    text = (ROOT / "launch" / "ssh.conf").read_text()
+    text = text.replace("~/.ssh/cluster", f"{place}/user")
+    others = "Host *\n    StrictHostKeyChecking no\n    ForwardAgent yes\n"  # as other guides say
+    known = f"    UserKnownHostsFile {tmp_path}/known\n"
+    (tmp_path / "config").write_text(text + known + others)
+    (tmp_path / "known").write_text((place / "known").read_text())
+    words = ["ssh", "-F", str(tmp_path / "config"), "node2", "echo $(hostname) $SSH_AUTH_SOCK."]
+    with Process(["ssh-agent", "-D", "-a", tmp_path / "agent"]):
+        with_ssh.until((tmp_path / "agent").exists, "no ssh agent")
+        assert ran(with_ssh, words, SSH_AUTH_SOCK=str(tmp_path / "agent")) == "node2 .\n"
+    other = (place / "user.pub").read_text().split()[:2]
+    for known in ("", " ".join(["node2", *other])):
+        (tmp_path / "known").write_text(known + "\n")
+        refused = Command(with_ssh, "node1", words)
+        assert refused.wait(PATIENCE) == 255
+        refused.wait_for("Host key verification failed")

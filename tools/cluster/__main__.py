@@ -6,6 +6,8 @@ Open MPI) on them. Then it reads these commands; Ctrl-D ends everything:
 run node1 CMD...     run a command on a node, in its folder; `all` runs it on every node at once
 start node1 CMD...   the same, but do not wait for its end
 cut node2            unplug its network; heal node2 plugs it in again
+limit node2 10mbit 5ms
+                     limit what it sends and receives, and delay it; limit node2 lifts both
 kill node2           kill all its processes at once; replace node2 puts a new machine there
 """
 
@@ -69,6 +71,12 @@ class Prompt(cmd.Cmd):
         with contextlib.ExitStack() as ended:
             for process in [ended.enter_context(process) for process in self._start(line)]:
                 process.wait(FOREVER)
+
+    def do_limit(self, line):
+        words = line.split()
+        if not 1 <= len(words) <= 3:
+            raise UserError("limit what? limit node2 10mbit, or limit node2 10mbit 5ms")
+        self.cluster.limit(*words)
 
     def do_start(self, line):
         self._start(line)

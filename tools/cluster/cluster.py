@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 from tools import processes
 from tools.errors import UserError
 
+from . import late
+
 NETWORK = "10.77.0."
+BURST = 16_384  # bytes that pass a limited link at once, or more: those of a millisecond
+QUEUE = 10_000_000  # bytes that wait before it, until packets are dropped
 # Process 1 of a node waits for the end of its input, and reaps orphaned processes.
 INIT = "exec 3<&0 </dev/null >/dev/null 2>&1; cat <&3 & wait $!"
 
@@ -32,6 +37,7 @@ class Cluster:
         self._first: dict[str, str] = {}  # pid on the host of each node's process 1
         self._daemons: list[tuple[str, list[str]]] = []
         self._running: list[subprocess.Popen] = []
+        self._relays: dict[str, subprocess.Popen] = {}  # of the nodes whose packets come late
 
     def __enter__(self) -> "Cluster":
         try:
@@ -75,7 +81,12 @@ class Cluster:
         self.temporary(name).mkdir()
         hosts = self.place / f"hosts.{name}"  # its own, so that a test may break it
         shutil.copy(self.place / "hosts", hosts)
-        self._hold(name, f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up")
+        self._hold(
+            name,
+            f"hostname {name}; mount --bind {hosts} /etc/hosts; ip link set lo up; "
+            # Some systems use BBR, which takes the pauses between messages for a slow link.
+            "echo reno >/proc/sys/net/ipv4/tcp_congestion_control",
+        )
         node, switch, port = self._first[name], self._first["switch"], f"to-{name}"
         words = f"ip link add eth0 netns {node} type veth peer name {port} netns {switch}"
         _run(words.split())
@@ -108,9 +119,9 @@ class Cluster:
         """End all nodes and everything that runs on them, and delete their folders."""
         for name in list(self._holders):
             self._end(name)
-        for process in self._running:
+        for process in (*self._running, *self._relays.values()):
             process.wait()
-        self._running = []
+        self._running, self._relays = [], {}
         if self.place:
             shutil.rmtree(self.place, ignore_errors=True)
 
@@ -189,9 +200,54 @@ class Cluster:
         self._known(name)
         self._at("switch", f"ip link set to-{name} up")
 
+    def limit(self, name: str, rate: str = "", delay: str = ""):
+        """Limit what a node sends and what it receives, each to `rate`, such as "10mbit".
+
+        With `delay`, such as "5ms", each packet to or from the node comes that much later. What is
+        not given is unlimited again. A replaced node starts unlimited.
+        """
+        self._known(name)
+        bits, wait = re.fullmatch(r"(\d+)([kmg])bit|", rate), re.fullmatch(r"(\d+)ms|", delay)
+        if not (bits and wait):
+            raise UserError(f"{rate} {delay}".strip() + ": a limit must be like 10mbit 5ms")
+        self._direct(name)
+        for at, port in ((name, "eth0"), ("switch", f"to-{name}")):
+            self._at(at, f"tc qdisc del dev {port} root 2>/dev/null || :")
+            if rate:
+                burst = max(BURST, int(bits[1]) * 10 ** (3 * " kmg".index(bits[2])) // 8000)
+                words = f"tc qdisc add dev {port} root tbf rate {rate}"
+                self._at(at, f"{words} burst {burst} limit {QUEUE}")
+        if wait[1]:
+            self._late(name, int(wait[1]) / 1e3)
+
+    def _late(self, name, seconds):
+        """Put late.py between a node's port and the switch. (Not every kernel has tc's netem.)"""
+        port, near, far = f"to-{name}", f"near-{name}", f"far-{name}"
+        self._at(
+            "switch",
+            f"ip link add {near} type veth peer name {far}; ip link set {far} master switch; "
+            f"ip link set {near} up; ip link set {far} up; ip link set {port} nomaster",
+        )
+        words = [sys.executable, late.__file__, port, near, str(seconds)]
+        process = self._relays[name] = subprocess.Popen(
+            [*self._enter("switch"), "--", *words], start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        if not process.stdout.readline():
+            raise UserError(f"no delay for {name}: late.py ended with {process.wait()}")
+
+    def _direct(self, name):
+        """Undo `_late`."""
+        if name in self._relays:
+            with self._relays.pop(name) as process:  # it ends with its input
+                process.stdin.close()
+            self._at("switch", f"ip link del near-{name}; ip link set to-{name} master switch")
+
     def kill(self, name: str):
         """Kill all processes of a node at once; its disk stays. To unplug a node, `cut` it."""
-        self._end(self._known(name))
+        self._known(name)
+        self._direct(name)
+        self._end(name)
         # Left alone, the kernel removes the cable later, when a new node may already have one.
         self._at("switch", f"ip link del to-{name} 2>/dev/null || :")
 

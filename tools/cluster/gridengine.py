@@ -10,6 +10,7 @@ PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec",
             "qconf": "gridengine-client"}  # fmt: skip
 PLACES = ("/var/lib/gridengine", "/var/spool/gridengine")  # where Debian's packages put it
 SLOTS = 2  # per job and node
+GPUS = 2  # per node: only a number, which Grid Engine counts down
 PARALLEL = f"""\
 pe_name ddp
 slots 999
@@ -59,6 +60,7 @@ def start(cluster: Cluster) -> None:
     conf("-Mconf", "global", _changed(whole, min_uid="0", min_gid="0"))  # allow root's jobs
     conf("-Msconf", "scheduler", _changed(
         conf("-ssconf"), schedule_interval="0:0:1", flush_submit_sec="1", flush_finish_sec="1"))
+    conf("-Mc", "resources", conf("-sc") + "gpu gpu INT <= YES YES 0 0\n")
     conf("-Ahgrp", "hosts", f"group_name @allhosts\nhostlist {' '.join(cluster.nodes)}\n")
     conf("-Ap", "parallel", PARALLEL)
     said = conf("-Aq", "queue", _changed(conf("-sq"), **QUEUE))
@@ -75,6 +77,8 @@ def start(cluster: Cluster) -> None:
         return [len(queue) for queue in queues] == [5] * len(cluster.nodes)
 
     cluster.until(ready, "not every queue of Grid Engine is ready", 60)
+    for name in cluster.nodes:  # known only now
+        conf(f"-rattr exechost complex_values gpu={GPUS} {name}")
 
 
 def _changed(text, **fields):

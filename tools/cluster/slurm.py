@@ -6,6 +6,7 @@ from .cluster import Cluster
 
 PROGRAMS = {"slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "munged": "munge"}
 CPUS = 4  # per node, whatever the machine has: enough for a lesson's ranks
+GPUS = 2  # per node: empty files, which Slurm grants like GPUs
 CONF = """\
 ClusterName=box
 SlurmctldHost=node1({controller})
@@ -21,7 +22,9 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU=1
+GresTypes=gpu
 SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
@@ -42,11 +45,15 @@ def start(cluster: Cluster) -> None:
     place = cluster.place / "slurm"
     (place / "state").mkdir(parents=True)
     nodes = "\n".join(
-        f"NodeName={name} NodeAddr={cluster.address(name)} CPUs={CPUS} State=UNKNOWN"
+        f"NodeName={name} NodeAddr={cluster.address(name)} CPUs={CPUS} RealMemory=65536 "
+        f"Gres=gpu:{GPUS} State=UNKNOWN"
         for name in cluster.nodes
     )
     conf = place / "slurm.conf"
     conf.write_text(CONF.format(controller=cluster.address("node1"), place=place, nodes=nodes))
+    for number in range(GPUS):
+        (place / f"gpu{number}").touch()
+    (place / "gres.conf").write_text(f"Name=gpu File={place}/gpu[0-{GPUS - 1}]\n")
     key = place / "munge.key"
     key.touch(0o600)
     key.write_bytes(os.urandom(128))
