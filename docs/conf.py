@@ -15,7 +15,7 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
 from tools.pages import notebook, shell  # noqa: E402
-from tools.series import own  # noqa: E402
+from tools.series import load, own  # noqa: E402
 
 project = "Distributed PyTorch, step by step"
 author = "the authors of this tutorial"
@@ -45,6 +45,7 @@ extensions = [
     "docs._ext.card",
     "docs._ext.torch_role",
     "docs._ext.page_end",
+    "docs._ext.doctor",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
@@ -101,6 +102,7 @@ def setup(app):
         "extra/scripts": [
             "*.py",
             "mingpt/*",
+            "beyond/*",
             "docs/labs/*",
             "docs/theory/*",
             "docs/port/*",
@@ -109,6 +111,10 @@ def setup(app):
     }.items():
         shutil.rmtree(DOCS / "_build" / folder, ignore_errors=True)
         shell.copy(patterns, DOCS / "_build" / folder)
+    pages = {lesson.page for lesson in load(ROOT)}
+    for page in DOCS.glob("_build/own/docs/pages/beyond_*"):  # a lesson's page goes with it
+        if page.stem not in pages:
+            page.unlink()
     notebook.setup(app)
     is_own = own(ROOT)
     for pattern in [*shell.COPIED, "docs/pages/*.py", "docs/pages/*.rst"]:

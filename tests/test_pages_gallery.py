@@ -169,6 +169,15 @@ Prose with ``literal`` words and `a link <https://pytorch.org/>`__.
 
    Mind the gap.
 
+.. list-table::
+   :header-rows: 1
+
+   * -
+     - ``one``
+   * - two
+     - three,
+       or four
+
 See :doc:`another page </x>`.
 """
 
@@ -179,6 +188,7 @@ def test_a_page_as_a_notebook():
     nbformat.validate(made)
     title, first, text, run, rest, last = [cell.source for cell in made.cells]
     assert (title, last) == ("# Title", code) and "```sh\nsrun python multinode.py\n```" in rest
+    assert "|  | `one` |\n|---|---|\n| two | three, or four |\n" in rest
     assert "> Mind the gap." in rest and rest.endswith("See *another page*.")
     assert text.startswith(
         "## A section\n\nProse with `literal` words and [a link](https://pytorch.org/)."

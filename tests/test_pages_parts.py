@@ -228,3 +228,13 @@ def test_a_recipe_that_no_test_names_is_no_recipe_of_the_page(tmp_path):
     test.write_text('run("launch/slurm.sh")  # not other.sh\n# nor third.sh\n')
     named = [name for name in ("slurm.sh", "other.sh", "third.sh") if recipe.names(test, name)]
     assert named == ["slurm.sh"]
+
+
+def test_a_recipe_shows_its_commands_whole():
+    """Also those of several lines, without the remarks after them."""
+    from docs._ext import recipe
+
+    text = (
+        "# It runs by\n#\n#   one --a \\\n#       two\n#   three   (and more)\n#\n#   no command\n"
+    )
+    assert recipe.usage(text) == ["one --a two", "three"]

@@ -29,6 +29,7 @@ RUN = {  # the exit status, and what the output must contain
     "python -m workshop ready": (0, r"(?m)^ready$"),
     "python -m workshop start": (0, "multigpu/start-the-processes"),
     "python -m workshop start multigpu": (0, "7 Ending the process group"),
+    "python -m ddp_doctor -- python multigpu.py 5 2": (0, "2 ranks, 160 optimizer steps"),
     "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),
 }
 NOT_RUN = {
@@ -40,10 +41,13 @@ NOT_RUN = {
     "make test-all": ".ci/run runs it",
     "uv venv && uv pip install --torch-backend=cpu torch": "needs uv and the network",
     "source .venv/bin/activate": "tests/test_bootstrap.py runs scripts in an activated .venv",
+    "pip install .": "tests/doctor/test_wheel.py runs it",
     "kill -9": "tests/test_resume.py does it, at any moment",
     "CUDA_VISIBLE_DEVICES=": "tests/test_messages.py sets it",
     "OMP_NUM_THREADS=1": "is part of the documented commands",
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": "is part of the documented commands",
+    "ENDPOINT=node1:29500 . launch/torchrun_env.sh": "docs/pages/4_multinode.py sources it",
+    "torchrun --nnodes=2 multinode.py": "docs/pages/4_multinode.py runs it in two shells",
     "python -m workshop check": "tests/workshop/test_commands.py runs it",
     "python -m tools.series sync single_gpu": "tests/series/test_series_sync.py runs it",
     "python -m tools.pages confirm": "tests/test_pages.py runs it",
@@ -55,7 +59,7 @@ NOT_RUN = {
     "python multigpu.py 50 10": "tests/test_learning.py runs it, and so does the test below",
 } | {
     lesson.run: "tests/test_learning.py or tests/mingpt/test_trainer.py runs it"
-    for lesson in LESSONS
+    for lesson in LESSONS.chain
 }
 
 COMMAND = re.compile(r"(?:[A-Z_]{3,}=|(?:python3?|torchrun|make|diff|kill|uv|pip|git|source)\b)")

@@ -27,6 +27,7 @@ FIXED = {
     "rank_0_eval": r"^\[rank1\]: epoch 1 done$",
     "rank_0_loss": r"gradient (\S+), loss (\S+) over 8\n.*gradient \1, loss \2 over 8$",
     "same_order": r"^\[rank0\]: epoch 0 (.*)\n(?:.*\n)*\[rank0\]: epoch 2 (?!\1$)",
+    "shuffle_and_sampler": r"^\[rank0\]: epoch 0: (.*)\n(?:.*\n)*\[rank0\]: epoch 1: (?!\1$)",
     "two_are_not_one": r"1 x .* 32: 8 steps, weight (\S+)\n.*2 x .* 16: 8 steps, weight \1$",
     "uneven_inputs": r"^\[rank0\]: batch 2 done$",
     "unused_parameters": r"^\[rank0\]: step 1 done$",

@@ -18,7 +18,7 @@ from .fold import fold
 from .run import folded
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python"}
+LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python", ".conf": "text"}
 
 
 class Recipe(SphinxDirective):
@@ -63,8 +63,8 @@ def ran(text, language):
 
 def usage(text):
     """The commands in the comment of a recipe, without the remarks after them."""
-    found = re.search(r"(?m)^#\n((?:#   \S.*\n)+)", text)
-    lines = found[1].splitlines() if found else []
+    found = re.search(r"(?m)^#\n((?:#   +\S.*\n)+)", text)
+    lines = re.sub(r" \\\n# +", " ", found[1]).splitlines() if found else []
     return [re.sub(r" +\([\w ]+\)$", "", line[4:]) for line in lines]
 
 

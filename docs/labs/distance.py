@@ -1,6 +1,6 @@
 """Print the largest difference between each checkpoint and the first one.
 
-    python docs/labs/distance.py single.pt two.pt
+python docs/labs/distance.py single.pt two.pt
 """
 
 import sys
@@ -8,17 +8,23 @@ import sys
 import torch
 
 
+def moment(state):
+    """The momentum of SGD, or the first moment of Adam."""
+    return state["momentum_buffer" if "momentum_buffer" in state else "exp_avg"]
+
+
 def tensors(file):
     checkpoint = torch.load(file)
     momenta = checkpoint["optimizer"]["state"]
-    return (torch.cat([w.flatten() for w in checkpoint["model"].values()]),
-            torch.cat([momenta[k]["momentum_buffer"].flatten()
-                       for k in sorted(momenta)]))
+    return (
+        torch.cat([w.flatten() for w in checkpoint["model"].values()]),
+        torch.cat([moment(momenta[k]).flatten() for k in sorted(momenta)]),
+    )
 
 
 first, *others = sys.argv[1:]
 for file in others:
     weights, momenta = (
-        (a - b).abs().max().item()
-        for a, b in zip(tensors(first), tensors(file), strict=True))
+        (a - b).abs().max().item() for a, b in zip(tensors(first), tensors(file), strict=True)
+    )
     print(f"{file} from {first}: weights {weights:.1e}, momenta {momenta:.1e}")

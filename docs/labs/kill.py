@@ -19,7 +19,8 @@ from pathlib import Path
 kill_after = [int(epoch) for epoch in sys.argv[1].split(",")]
 start = time.monotonic()
 command = subprocess.Popen(
-    sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+)
 
 
 def say(line):

@@ -50,16 +50,21 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally`
 start = time.monotonic()
 port = free_port()
 COMMAND = [
-    "torchrun", "--nnodes=2",
-    f"--nproc_per_node={options.nproc_per_node}", "--max-restarts=3",
-    "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
+    "torchrun",
+    "--nnodes=2",
+    f"--nproc_per_node={options.nproc_per_node}",
+    "--max-restarts=3",
+    "--rdzv-backend=c10d",
+    f"--rdzv-endpoint=localhost:{port}",
     "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4",
-    str(Path(options.script).resolve()), *options.args,
+    str(Path(options.script).resolve()),
+    *options.args,
 ]
 ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
-print("+", *COMMAND[:-1 - len(options.args)], options.script, *options.args)
+print("+", *COMMAND[: -1 - len(options.args)], options.script, *options.args)
 reached = threading.Event()
 last_line = None
 
@@ -76,8 +81,13 @@ class Node:
         self.name = name
         Path(name).mkdir(exist_ok=True)
         self.agent = subprocess.Popen(
-            COMMAND, cwd=name, env=ENVIRONMENT | {"NODE": f"{name}:{port}"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            COMMAND,
+            cwd=name,
+            env=ENVIRONMENT | {"NODE": f"{name}:{port}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         self.unsaid = []
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()

@@ -1,6 +1,6 @@
 """Compare two checkpoints bit for bit.
 
-    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
+python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 """
 
 import sys

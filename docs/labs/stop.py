@@ -1,6 +1,6 @@
 """Run a command and send it SIGTERM after a given step, as a scheduler would.
 
-    python docs/labs/stop.py 50 torchrun --standalone -m mingpt.main
+python docs/labs/stop.py 50 torchrun --standalone -m mingpt.main
 """
 
 import re
@@ -10,7 +10,8 @@ import sys
 
 stop_after = int(sys.argv[1])
 torchrun = subprocess.Popen(
-    sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+)
 for line in torchrun.stdout:
     print(line, end="", flush=True)
     step = re.match(r"Step +(\d+) \| train", line)

@@ -88,6 +88,50 @@ Multi-GPU training
 #    ``device_id`` tells the group which device that is. From it the group chooses its
 #    :term:`backend`: NCCL for GPUs, gloo for CPUs.
 #
+# .. fold:: Which backend, and how to choose another
+#
+#    - ``nccl``: for NVIDIA GPUs, and under the same name for AMD's. In PyTorch's packages for CUDA and
+#      ROCm.
+#    - ``gloo``: for CPUs. In all packages.
+#    - ``xccl``: for Intel GPUs. In the packages for XPU.
+#    - ``mpi``: for what your MPI library supports. In no package: build PyTorch against the library.
+#
+#    ``dist.init_process_group("gloo")`` chooses one by name, and ``"cpu:gloo,cuda:nccl"`` one per kind
+#    of device. A second group, ``dist.new_group(backend="gloo")``, may have another: the GPT's
+#    trainer sends small messages over one, so that no GPU waits for them.
+#
+#    Which of them does this machine's PyTorch have?
+#
+#    .. run::
+#       :expect: gloo True.*mpi False
+#
+#       python -c "import torch.distributed as dist; print(*(f'{name} {dist.is_backend_available(name)}' for name in ('gloo', 'nccl', 'xccl', 'mpi')))"
+#
+#    In some scripts DDP gets ``device_ids=[local_rank]``. It makes DDP move the inputs to that GPU.
+#    Here the model and the batches are on the device already, so you can remove it. On a CPU you
+#    must, because DDP refuses it there:
+#
+#    .. run::
+#       :expect: ValueError: DistributedDataParallel device_ids and output_device arguments only work with
+#       :status: 1
+#
+#       sed 's/to(self.device))$/to(self.device), device_ids=[0])/' multigpu.py > ids.py
+#       CUDA_VISIBLE_DEVICES= python ids.py 1 1 2>&1 | grep ValueError | tail -n 1
+#
+# .. fold:: Where the processes meet: env, tcp and file
+#
+#    ``init_process_group`` has an argument ``init_method``, which says how the processes find each
+#    other:
+#
+#    - ``"env://"``, the default: by the four variables above. Launchers set them, so the script need
+#      not know where it runs.
+#    - ``"tcp://node1:29500"``: through the same store, on rank 0, but its address is in the script. Pass
+#      ``rank=`` and ``world_size=``, too.
+#    - ``"file:///shared/new"``: in a file that all processes see and that does not exist yet. Pass
+#      ``rank=`` and ``world_size=``. If a killed run has left the file, the next run hangs or fails.
+#
+#    For NCCL as for gloo, this is only where addresses are exchanged. Gradients travel directly.
+#
 # .. fold:: The code of utils.set_device and utils.free_port
 #
 #    .. literalinclude:: ../../utils.py

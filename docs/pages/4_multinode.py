@@ -26,8 +26,7 @@ Multi-node training
 # They do so again at each restart, and then another node may have rank 0 and print the loss. With
 # ``--rdzv-conf`` they notice sooner that one of them is gone.
 #
-# Under Slurm, Open MPI or Kubernetes the script is the same, and the launcher differs:
-# :doc:`launchers`.
+# Under Slurm, Open MPI or Kubernetes only the launcher differs: :doc:`launchers`.
 #
 # .. fold:: What ``--rdzv-conf`` says
 #
@@ -36,6 +35,33 @@ Multi-node training
 #    agent up. By default that takes 15 seconds. The sign of life is the time on the agent's own
 #    clock, so the clocks of the nodes must agree. ``launch/check_cluster.py``, the preflight of
 #    :doc:`launchers`, checks that.
+
+# %% [markdown]
+# The short command
+# -----------------
+#
+# ``torchrun --nnodes=2 multinode.py`` is enough if you first source a file that sets torchrun's other
+# options. Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
+#
+# .. run::
+#    :expect: second \| Epoch +3 \| checkpoint saved
+#    :mark: over 2048 samples
+#
+#    cat docs/labs/two_shells.sh
+#    sh docs/labs/two_shells.sh
+#
+# Without these variables, torchrun waits for a second node at this one's address, and prints
+# nothing. After 901 seconds it fails, before one line of the script has run. The variable
+# ``PET_RDZV_CONF=timeout=5`` makes that five seconds:
+#
+# .. run::
+#    :expect: 1/2 clients joined
+#    :status: 1
+#
+#    PET_RDZV_CONF=timeout=5 torchrun --nnodes=2 multinode.py 3 3 2>&1 | grep Error:
+#
+# The recipe ``launch/torchrun_c10d.sh`` (:doc:`launchers`) sets the variables, and prints the command
+# for the other nodes.
 
 # %% [markdown]
 # Two nodes on one machine
@@ -249,7 +275,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # .. page-end:: 4_multinode
-#    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster
+#    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster, or :doc:`where_the_time_goes` if it is slow
 #    :also: torchrun <torch.distributed.run>, torch.distributed.TCPStore
 #
 #    You can now train on several machines that share nothing but a network, and replace one of
@@ -272,3 +298,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
 #       enough. The edits do no harm: each node writes the same content to a temporary file and
 #       renames it.
+#
+# .. toctree::
+#    :hidden:
+#
+#    where_the_time_goes
+#    between_nodes

@@ -99,7 +99,8 @@ Exact training
 #    ``Metrics`` prints the line and appends the same figures to a file beside the checkpoint, with
 #    the suffix ``.jsonl``. ``tokens/s`` counts the tokens of all ranks since the last line.
 #    ``computing`` is the share of the time in which training did not wait for data. (Waiting for
-#    other ranks counts as computing.) If it falls below 90 %, the log adds a warning.
+#    other ranks counts as computing: :doc:`where_the_time_goes` separates the two.) If it falls below
+#    90 %, the log adds a warning.
 #
 # .. run::
 #    :expect: Step +20 \| train loss

@@ -51,11 +51,20 @@ Fast training
 #
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
+#    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision fp16 --checkpoint_path fp16.pt
 #
-# The first run is in ``fp32``, the second in ``bf16``. (With ``--products torch`` both use the same
+# The first run is in ``fp32``, the others in ``bf16`` and ``fp16``. (With ``--products torch`` all use the same
 # library for matrix products.) The losses differ by little, and the probe's ``weights``, the sum of
-# a rank's weights, show that the two runs differ. Do not expect the same of speed: "What it buys"
+# a rank's weights, show that the runs differ. Do not expect the same of speed: "What it buys"
 # below has a CPU on which ``bf16`` is slower.
+#
+# Mixed precision also saves memory: that of *activations*, which the forward pass keeps for the
+# backward pass. In exchange ``autocast`` keeps a 16-bit copy of the weights:
+#
+# .. run::
+#    :expect: (?s)activations 32 MB in float32.*activations 16 MB in bfloat16, weights 2 MB in float32, gradients 2 MB in float32, copies of weights \d MB in bfloat16
+#
+#    python docs/labs/activations.py
 
 # %% [markdown]
 # Accumulating gradients

@@ -44,7 +44,7 @@ From your script to DDP
 #    this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number of the process on its
 #    machine. ``set_device_index`` makes the GPU of that number the current one. From then on
 #    ``"cuda"`` without a number means that GPU. So the lines below, such as ``.to(device)``, need
-#    no change. If your script says ``"cuda:0"`` somewhere, delete the ``:0``.
+#    no change. If your script says ``"cuda:0"`` or ``.cuda(0)`` somewhere, delete the number.
 #
 #    ``init_process_group`` connects the processes. It returns when all of them have called it.
 #    ``device_id``, which ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
@@ -280,7 +280,8 @@ From your script to DDP
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
 # processes must print the same losses at the same global batch. If they do not, something is still
-# computed per rank.
+# computed per rank. Or your loss divides by something else than the number of samples: see *A loss
+# over tokens or with weights* below.
 
 # %% [markdown]
 # What could go wrong
@@ -320,12 +321,17 @@ From your script to DDP
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
 #       trains on what another validates.
 #
-#    Another sampler (``WeightedRandomSampler``, buckets of equal length)
+#    Another sampler (``WeightedRandomSampler``)
 #       ``DistributedSampler`` would replace it. Draw the same indices on every rank, from a
 #       generator seeded with the epoch, and keep every *world size*-th.
 #
+#    A batch sampler (buckets of equal length, dynamic batches)
+#       Make the same list of batches on every rank, and keep every *world size*-th batch. The counts
+#       must be equal: repeat a few, ``batches += batches[: -len(batches) % world_size]``.
+#
 #    Downloads and preprocessing
-#       Only local rank 0 writes. The others wait in ``dist.barrier()``, then read.
+#       ``run_once_per_node`` of ``mingpt/once.py``: one process writes, the others wait and then
+#       read. If it fails, all fail.
 #
 #    ``drop_last`` and small data sets
 #       ``DistributedSampler`` repeats a few images so that all shares are equal. With
@@ -337,9 +343,16 @@ From your script to DDP
 #       Remove it, and with it what it needed: a batch size multiplied by the number of GPUs,
 #       ``loss.mean()`` over GPUs, ``device_ids``. DDP has one process per GPU.
 #
+#    A loss over tokens or with weights (padding, ``ignore_index``, class weights)
+#       DDP averages the ranks' means, but their denominators differ. So take the sum,
+#       ``reduction="sum"``, and let ``total`` be a tensor with this rank's denominator. Then
+#       ``dist.all_reduce(total)``, and ``(loss * world_size / total).backward()``. Log the sum of
+#       the losses over all ranks, divided by ``total``.
+#
 #    Gradient accumulation
-#       Put all micro-batches but the last into ``with model.no_sync():``, the forward too. Without
-#       it the result is right, but every micro-batch pays for an all-reduce.
+#       Put all micro-batches but the last before a step into ``with model.no_sync():``, the forward
+#       too. Without it the result is right, but every micro-batch pays for an all-reduce. If an
+#       epoch's last group is shorter, its last micro-batch must still send.
 #
 #    Mixed precision (AMP) and gradient clipping
 #       No change. Gradients are averaged when ``backward()`` returns, so ``GradScaler`` and
@@ -347,7 +360,7 @@ From your script to DDP
 #
 #    Several models or optimizers, GANs
 #       Wrap each model that is trained in its own DDP. Every rank must call the forward and
-#       backward passes of these models in the same order.
+#       backward passes of these models in the same order. ``join`` works with one wrapper only.
 #
 #    Parameters that a step does not use
 #       DDP waits for their gradients, and raises an error at the next step. Pass
@@ -379,14 +392,15 @@ From your script to DDP
 #
 #    Metrics
 #       Counts and sums can be added up like the accuracy above. A median, an AUC or a mAP cannot:
-#       gather the predictions with ``dist.gather_object``, on every rank, and compute it on rank
-#       0. torchmetrics sums by itself in ``compute()``, which every rank must call.
+#       gather the predictions. ``parts = [None] * world_size``, then ``dist.all_gather_object(parts,
+#       mine)`` on every rank, and each computes the same number, on which a scheduler can decide.
+#       torchmetrics sums by itself in ``compute()``, which every rank must call.
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
 #       into the optimizer. DDP broadcasts the model but not the optimizer. If an old file has names
-#       that begin with ``module.``, use ``consume_prefix_in_state_dict_if_present`` of
-#       ``torch.nn.modules.utils``. :doc:`3_fault_tolerance` saves and resumes all of the state.
+#       that begin with ``module.``, call ``consume_prefix_in_state_dict_if_present(state, "module.")``
+#       of ``torch.nn.modules.utils``, which changes ``state``. :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging
 #       TensorBoard, wandb and progress bars on rank 0 only: a second writer starts a second run.

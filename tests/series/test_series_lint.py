@@ -59,7 +59,6 @@ BREACHES = {
     ),
     "noise": (
         "beyond/three.py", "        dist.destroy", "        # Why.\n        dist.destroy",
-        "README.md:3: the table of lessons is out of date: python -m tools.series table --write",
         "beyond/three.py:62: [three] only layout or comments change at '# Why.': leave it as "
         "two.py has it",
     ),

@@ -50,14 +50,17 @@ def stage_problems(tree):
 
 def test_the_chain_begins_with_the_parent_and_ends_with_the_file():
     found = series.load(ROOT)
-    assert found.with_stages == ["multigpu", "multigpu_torchrun", "multinode", "mingpt"]
+    assert found.with_stages == [lesson.name for lesson in found if lesson.parent]
+    chain = [lesson.name for lesson in found.chain]
+    assert chain == ["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "mingpt"]
     for lesson in map(found.__getitem__, found.with_stages):
         chain = stages.of(lesson)
         assert len(chain) == len(lesson.edits) + 1
         assert chain[0].source.text == lesson.parent.source.text
         assert chain[-1].source.text == (ROOT / lesson.file).read_text()
         assert chain[-1].file == Path(lesson.file).name
-        assert chain[1].file == f"{lesson.name}_1.py"
+        for stage in chain[1:-1]:
+            assert stage.file == f"{lesson.name}_{stage.number}.py"
         texts = [stage.source.text for stage in chain]
         assert len(set(texts)) == len(texts)
 

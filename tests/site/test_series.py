@@ -19,6 +19,7 @@ PAGES = [name for name in pages() if re.fullmatch(r"series/(?!index\.).*\.html",
 PARTS = {
     "1_theory.html": ["1a_speed.html"],
     "2_multigpu.html": ["batch_and_learning_rate.html"],
+    "4_multinode.html": ["where_the_time_goes.html", "between_nodes.html"],
     "5_minGPT.html": ["5a_exact.html", "5b_robust.html", "5c_fast.html"],
 }
 FIRST = [name for one in PAGES if re.match(r"\d_", name := one.partition("/")[2])]

@@ -51,13 +51,18 @@ def _imported(tree) -> Iterator[tuple[str, str]]:
 
 
 def exercises(lessons: Series, page: str) -> tuple[str, int, int] | None:
-    """The workshop's exercise of a page's lesson, its steps, and how many bug hunts it has."""
+    """The workshop's exercise of a page's lesson, its steps, and how many bug hunts it has.
+
+    A lesson of beyond/ has no path: its first exercise, with no steps.
+    """
     from workshop.exercises import exercises
 
     pages = {lesson.name: lesson.page for lesson in lessons}
     own = [one for one in exercises().values() if pages.get(one.lesson.name) == page]
     path = next((one for one in own if one.steps), None)
-    return path and (path.name, len(path.steps), len(own) - len(path.steps) - 1)
+    if path:
+        return path.name, len(path.steps), len(own) - len(path.steps) - 1
+    return (own[0].name, 0, 0) if own else None
 
 
 def lines(lessons: Series, page: str, following: str, also: str = "") -> list[str]:
@@ -65,10 +70,9 @@ def lines(lessons: Series, page: str, following: str, also: str = "") -> list[st
     found = []
     if exercise := exercises(lessons, page):
         name, steps, hunts = exercise
-        found.append(
-            f"**Exercise:** after ``python -m workshop start {name}`` you make the {steps} edits "
-            f"yourself. :doc:`workshop` also has {hunts} bug hunts in this script."
-        )
+        start = f"**Exercise:** after ``python -m workshop start {name}`` you make the"
+        more = f"{steps} edits yourself. :doc:`workshop` also has {hunts} bug hunts in this script."
+        found.append(f"{start} {more if steps else 'edit yourself.'}")
     found.append(f"**Read next:** {following}.")
     linked = [*apis(lessons, page), *filter(None, map(str.strip, also.split(",")))]
     if linked:

@@ -106,6 +106,8 @@ def _text_cells(text, lessons):
             prose += f"\n```python\n{_included(found)}\n```\n\n"
         elif found.name == "lessons-table":
             prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
+        elif found.name == "list-table":
+            prose += "\n" + "\n".join(_list_table(found.body)) + "\n\n"
         elif found.name == "diagram":
             prose += f"\n**Figure on the page.** {found.body}\n\n"
         elif found.name == "fold":
@@ -155,6 +157,14 @@ def _table(lessons):
             added, removed = lesson.count()
             size = f"+{added} −{removed}" if lesson.parent else "the start"
             yield f"| `{lesson.file}` | {lesson.title} | {size} |"
+
+
+def _list_table(body):
+    for number, row in enumerate(re.split(r"(?m)^\* ", body)[1:]):
+        cells = [" ".join(cell.split()) for cell in re.split(r"(?m)^ *-(?: |$)", row)[1:]]
+        yield f"| {' | '.join(cells)} |"
+        if number == 0:
+            yield "|---" * len(cells) + "|"
 
 
 def _diff(stage):

@@ -33,8 +33,9 @@ from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
-          "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "launch/*", "tools/*.py",
-          "tools/series/*", "tools/bench/results/*", "workshop/**/*"]  # fmt: skip
+          "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "beyond/*", "launch/*",
+          "tools/*.py", "tools/series/*", "tools/cluster/*", "tools/bench/results/*",
+          "ddp_doctor/**/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
@@ -85,6 +86,8 @@ def dependencies(lines: list[str]) -> list[Path]:
         file = waiting.pop()
         if file not in found and is_own(file):
             found.add(file)
+            if file.suffix == ".sh":  # its comments say what it needs
+                waiting += _named(file.read_text(encoding="utf-8"))
             waiting += _imported(file) if file.suffix == ".py" else []
     return sorted(found)
 
@@ -109,6 +112,7 @@ def _named(text):
         named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
         if module in ("tools.series", "workshop"):
             named += [ROOT / "lessons.toml", *ROOT.glob("*.py"), *ROOT.glob("mingpt/*.py")]
+            named += [file for file in ROOT.glob("beyond/*.py") if file.stem in text]
             for chain in ROOT.glob("docs/*/lessons.toml"):
                 files = list(chain.parent.glob("*.*"))
                 named += files if any(file.stem in text for file in files) else []

@@ -20,7 +20,7 @@ rect { fill: #f3f5f7; stroke: #5d6672; } path { stroke: #5d6672; fill: none; }
 def svg(series: Series) -> str:
     """The chain of lessons, from the root downwards."""
     parts, y = [], 1
-    for lesson in series:
+    for lesson in series.chain:
         if lesson.parent:
             added, removed = lesson.count()
             parts.append(f'<path d="M30 {y - GAP + 3}v{GAP - 6}m-5 -6l5 6l5 -6"/>')
@@ -30,7 +30,7 @@ def svg(series: Series) -> str:
         parts.append(text(14, y + 20, lesson.file, "file"))
         parts.append(text(14, y + 40, lesson.title))
         y += HEIGHT + GAP
-    label = ", ".join(escape(lesson.file) for lesson in series)
+    label = ", ".join(escape(lesson.file) for lesson in series.chain)
     size = f'width="{WIDTH + 2}" height="{y - GAP + 1}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH + 2} {y - GAP + 1}" '

@@ -114,7 +114,7 @@ def commands(
         env["PYTHONSAFEPATH"] = "1"  # or Python would import the current folder's package
         words = ["-m", module(stage), *(args or words[place + 2 :])]
         if not stage.is_last and "--checkpoint_path" not in words:
-            words += ["--checkpoint_path", f"{path.parent.name}_{stage.number}.pt"]
+            words += ["--checkpoint_path", f"{stage.lesson.name}_{stage.number}.pt"]
     else:
         words = [str(path), *(args or words[place + 1 :])]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

@@ -190,6 +190,11 @@ class Series:
         """The names of the lessons that have stages."""
         return [lesson.name for lesson in self if lesson.has_stages]
 
+    @property
+    def chain(self) -> list[Lesson]:
+        """The lessons that the README lists. Those of beyond/ are beside them: each may go."""
+        return [lesson for lesson in self if not lesson.file.startswith("beyond/")]
+
 
 def _pick(known, name, kind):
     if name not in known:

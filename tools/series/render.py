@@ -81,7 +81,7 @@ def table(series: Series) -> str:
         "| lesson | what it adds | command | changed lines (added + removed) |",
         "|---|---|---|---|",
     ]
-    for lesson in series:
+    for lesson in series.chain:
         added, removed = lesson.count()
         changes = f"{added + removed} ({added} + {removed})" if lesson.parent else "–"
         cells = [f"[{lesson.file}]({lesson.file})", lesson.title, f"`{lesson.run}`", changes]

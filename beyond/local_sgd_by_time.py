@@ -1,0 +1,146 @@
+r"""Train a copy of the model per rank, and average them every few seconds.
+
+    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
+    -m beyond.local_sgd_by_time 50 10
+"""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+import utils
+
+SYNC_EVERY = 10  # steps; with more of them, the copies drift further apart
+SYNC_SECONDS = 0.05  # and not before these have passed
+
+
+def ddp_setup():
+    """Join the process group: one process per device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(device_id=device_id)
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, save_every, path):
+        self.device = utils.device()
+        self.model = DDP(model.to(self.device))
+        self.model.require_backward_grad_sync = False  # each rank for itself
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.path = path
+        self._load_checkpoint()
+        self.steps = self.epochs_run * len(train_data)
+        self.averaged_at = time.perf_counter()
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(source), targets)
+        loss.backward()
+        self.optimizer.step()
+        self.steps += 1
+        if self.steps % SYNC_EVERY == 0 and self._is_due():
+            self._average(self.model.parameters())
+        return loss.detach()
+
+    def _is_due(self):
+        elapsed = time.perf_counter() - self.averaged_at
+        elapsed = torch.tensor(elapsed, device=self.device)
+        dist.broadcast(elapsed, src=0)  # one clock decides, or some ranks hang
+        return elapsed >= SYNC_SECONDS
+
+    def _average(self, tensors):
+        for tensor in tensors:
+            dist.all_reduce(tensor.detach().div_(dist.get_world_size()))
+        self.averaged_at = time.perf_counter()
+
+    def _run_epoch(self, epoch):
+        start = time.perf_counter()
+        self.train_data.sampler.set_epoch(epoch)  # or the order never changes
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
+        for source, targets in self.train_data:
+            source, targets = source.to(self.device), targets.to(self.device)
+            loss = self._run_batch(source, targets)
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
+            return
+        utils.report(epoch, totals, start)
+
+    def _save_checkpoint(self, epoch):
+        # All ranks will resume from what one of them saves, so make them equal.
+        self._average(self.model.parameters())
+        for state in self.optimizer.state.values():
+            self._average(state.values())
+        if dist.get_node_local_rank() != 0:
+            return
+        checkpoint = {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_run": epoch + 1,
+        }
+        utils.save_checkpoint(checkpoint, self.path)
+
+    def _load_checkpoint(self):
+        checkpoint = utils.read_checkpoint(self.path)
+        # Nodes share no disk: all take the newest checkpoint that any node has.
+        progress = [None] * dist.get_world_size()
+        dist.all_gather_object(progress, checkpoint["epochs_run"])
+        newest = [checkpoint]  # broadcast whole: through GPU memory under NCCL
+        dist.broadcast_object_list(newest, src=progress.index(max(progress)))
+        checkpoint = newest[0]
+        self.epochs_run = checkpoint["epochs_run"]
+        if self.epochs_run > 0:
+            self.model.module.load_state_dict(checkpoint["model"])
+            self.optimizer.load_state_dict(checkpoint["optimizer"])
+
+    def train(self, total_epochs):
+        if dist.get_rank() == 0:
+            utils.report_resume(self.epochs_run, total_epochs, self.path)
+        for epoch in range(self.epochs_run, total_epochs):
+            self._run_epoch(epoch)
+            if (epoch + 1) % self.save_every == 0 or epoch + 1 == total_epochs:
+                self._save_checkpoint(epoch)
+
+
+def load_train_objs():
+    dataset = utils.MyTrainDataset()
+    torch.manual_seed(0)  # the same initial weights in every run and script
+    model = torch.nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size):
+    sampler = DistributedSampler(dataset)
+    return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, args.batch_size)
+    trainer = Trainer(
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
+    trainer.train(args.total_epochs)
+
+
+@record
+def worker(args):
+    ddp_setup()
+    main(args)
+    dist.barrier()  # wait for the last save
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    args = utils.parse_args(__doc__, resume=True)
+    worker(args)

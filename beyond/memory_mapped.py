@@ -1,0 +1,123 @@
+"""Convert the data set to one memory-mapped file, and read it from there.
+
+    python -m beyond.memory_mapped 50 10
+"""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import utils
+from mingpt.once import run_once_per_node
+
+
+def ddp_setup():
+    """Join the process group: one process per device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(device_id=device_id)
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, save_every, path):
+        self.device = utils.device()
+        self.model = DDP(model.to(self.device))
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.path = path
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(source), targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _run_epoch(self, epoch):
+        start = time.perf_counter()
+        self.train_data.sampler.set_epoch(epoch)  # or the order never changes
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
+        waited, asked = torch.zeros(1, device=self.device), start
+        for source, targets in self.train_data:
+            waited += time.perf_counter() - asked
+            source, targets = source.to(self.device), targets.to(self.device)
+            loss = self._run_batch(source, targets)
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+            asked = time.perf_counter()
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        dist.all_reduce(waited, dist.ReduceOp.MAX)
+        if dist.get_rank() != 0:
+            return
+        utils.report(epoch, totals, start)
+        share = 1 - waited.item() / (time.perf_counter() - start)
+        utils.show(f"Epoch {epoch + 1:2} | computing {share:.0%} of the time")
+
+    def _save_checkpoint(self, epoch):
+        if dist.get_rank() != 0:
+            return
+        checkpoint = {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_run": epoch + 1,
+        }
+        utils.save_checkpoint(checkpoint, self.path)
+
+    def train(self, total_epochs):
+        for epoch in range(total_epochs):
+            self._run_epoch(epoch)
+            if (epoch + 1) % self.save_every == 0 or epoch + 1 == total_epochs:
+                self._save_checkpoint(epoch)
+
+
+def convert(dataset, path):
+    if not utils.is_whole(path):  # compares checksums, so it reads all of it
+        utils.show(f"Converting {len(dataset)} samples to {path}")
+        utils.write(next(iter(DataLoader(dataset, len(dataset)))), path)
+
+
+def load_train_objs():
+    dataset = utils.MyTrainDataset()
+    run_once_per_node(convert, dataset, "train_data.mmap")
+    dataset = TensorDataset(*torch.load("train_data.mmap", mmap=True))
+    torch.manual_seed(0)  # the same initial weights in every run and script
+    model = torch.nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size):
+    sampler = DistributedSampler(dataset)
+    return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, args.batch_size)
+    trainer = Trainer(
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
+    trainer.train(args.total_epochs)
+
+
+def worker(rank, world_size, args):  # mp.spawn passes the rank first
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+    os.environ["WORLD_SIZE"] = str(world_size)
+    ddp_setup()
+    main(args)
+    dist.barrier()  # wait for the last save
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    args = utils.parse_args(__doc__)
+    world_size = utils.num_processes()
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = str(utils.free_port())
+    mp.spawn(worker, args=(world_size, args), nprocs=world_size)

@@ -1,0 +1,114 @@
+r"""Train on several nodes, each started by hand with its number, --nr.
+
+    python -m beyond.nodes_by_hand --nodes 1 --gpus 2 --nr 0 \
+    --init file:store 50 10
+"""
+
+import argparse
+import os
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+import utils
+
+
+def ddp_setup(init):
+    """Join the process group: one process per device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(
+        init_method=init, timeout=timedelta(minutes=5), device_id=device_id)
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, save_every, path):
+        self.device = utils.device()
+        self.model = DDP(model.to(self.device))
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.path = path
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(source), targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _run_epoch(self, epoch):
+        start = time.perf_counter()
+        self.train_data.sampler.set_epoch(epoch)  # or the order never changes
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
+        for source, targets in self.train_data:
+            source, targets = source.to(self.device), targets.to(self.device)
+            loss = self._run_batch(source, targets)
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
+            return
+        utils.report(epoch, totals, start)
+
+    def _save_checkpoint(self, epoch):
+        if dist.get_rank() != 0:
+            return
+        checkpoint = {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_run": epoch + 1,
+        }
+        utils.save_checkpoint(checkpoint, self.path)
+
+    def train(self, total_epochs):
+        for epoch in range(total_epochs):
+            self._run_epoch(epoch)
+            if (epoch + 1) % self.save_every == 0 or epoch + 1 == total_epochs:
+                self._save_checkpoint(epoch)
+
+
+def load_train_objs():
+    dataset = utils.MyTrainDataset()
+    torch.manual_seed(0)  # the same initial weights in every run and script
+    model = torch.nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size):
+    sampler = DistributedSampler(dataset)
+    return DataLoader(dataset, batch_size, sampler=sampler)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, args.batch_size)
+    trainer = Trainer(
+        model, train_data, optimizer, args.save_every, args.checkpoint_path)
+    trainer.train(args.total_epochs)
+
+
+def worker(rank, world_size, args):  # mp.spawn passes the rank first
+    os.environ["LOCAL_RANK"] = str(rank)
+    rank += args.nr * args.gpus  # those of the nodes before this one
+    ddp_setup(f"{args.init}?rank={rank}&world_size={world_size}")
+    main(args)
+    dist.barrier()  # wait for the last save
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--init", default="env://")
+    for name in ("--nodes", "--gpus", "--nr"):
+        parser.add_argument(name, type=int, required=True)
+    args = utils.parse_args(__doc__, parents=[parser])
+    world_size = args.nodes * args.gpus
+    mp.spawn(worker, args=(world_size, args), nprocs=args.gpus)

@@ -1,0 +1,200 @@
+# %% [markdown]
+"""
+Between nodes
+=============
+"""
+
+# %% [markdown]
+# **You will be able to** predict from the bandwidth and the latency of a link whether a second node
+# makes training faster, and to say what to change if it does not.
+#
+# **You need** :doc:`4_multinode`, and the formula of :doc:`1a_speed`.
+#
+# A second node doubles the samples of a step. But each step also sends the gradients over the link
+# between the nodes. If the link is slow, two nodes train slower than one.
+
+# %% [markdown]
+# One node against two
+# --------------------
+#
+# To see it, take one node, and then two with links of several speeds. The cluster in a box of
+# :doc:`launchers` can limit a link: its command ``limit node2 100mbit 10ms`` lets node2 send and
+# receive at most 100 Mbit/s each, and delays every packet by 10 ms.
+#
+# The lab runs the training step of ``multinode.py``, with one process per node. Its model is larger,
+# because ``Linear(20, 1)`` has 84 bytes of gradients. This one has a megabyte. Nodes need Linux and
+# root. Elsewhere the lab prints what it measured earlier, and says so in its first line:
+#
+# .. run::
+#    :expect: (?s)one node +\| +32 \|[^|]+\| +[\d,]*\d{3} \|.*\n10 Mbit/s,   0 ms \| +64 \|[^|]+\| +\d\d \|
+#    :lines: 1 2
+#    :mark: one node
+#    :alone:
+#    :timeout: 600
+#
+#    python -m docs.labs.links tools/bench/results/links.txt > links.txt
+#    grep -B 99 "^10 Mbit/s,  10 ms" links.txt
+#    grep -A 99 larger links.txt
+
+# %%
+import re
+
+import lab
+
+log = lab.run(
+    "python -m docs.labs.links tools/bench/results/links.txt > links.txt",
+    'grep -B 99 "^10 Mbit/s,  10 ms" links.txt',
+    "grep -A 99 larger links.txt",
+)
+
+
+def number(text):
+    return float(text.replace(",", ""))
+
+
+alone = number(re.search(r"one node +\| +32 \|[^|]+\| +([\d,]+)", log)[1])
+form = r"^(no limit|\d+ \wbit/s), +(\d+) ms \| +64 \|[^|]+\| +([\d,]+) \| +([\d,]+)"
+found = [(rate, int(late), number(did), number(should)) for rate, late, did, should in re.findall(form, log, re.MULTILINE)]
+rates = list(dict.fromkeys(rate for rate, *_ in found))[::-1]
+slowest = min(did for _, _, did, _ in found)
+
+figure, axes = lab.picture(
+    f"Samples per second of two nodes over the bandwidth of their link, for three latencies. One node "
+    f"trains {alone:,.0f} samples per second, and two over the slowest link {slowest:,.0f}."
+)
+for late, color in zip((0, 1, 10), lab.COLORS, strict=False):
+    of_it = {rate: (did, should) for rate, one, did, should in found if one == late}
+    axes.plot(rates, [of_it[rate][0] for rate in rates], "o-", color=color, label=f"measured, {late} ms")
+    axes.plot(rates, [of_it[rate][1] for rate in rates], "--", color=color, alpha=0.6, label=f"predicted, {late} ms")
+axes.axhline(alone, color="gray", linewidth=1, label="one node")
+axes.set(ylabel="samples/s", yscale="log")
+figure.legend(loc="outside right upper")
+
+# %% [markdown]
+# **Bandwidth.** Over 10 Mbit/s a step takes about a second, and nearly all of it is sending. With
+# ten times the bandwidth it takes about a tenth. Without a limit, packets only pass through the
+# memory of one machine. What remains is the work of gloo and TCP.
+#
+# **Latency.** Ten milliseconds ruin even the unlimited link. They hardly matter at 10 Mbit/s, where
+# the megabyte takes about a second anyway.
+
+# %% [markdown]
+# The prediction
+# --------------
+#
+# ``predicted`` is the step of both nodes without messages, and the all-reduce of :doc:`1a_speed`:
+#
+#    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
+#
+# For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5 MB/s,
+# take 80 ms. In the first part we use twice the latency. In gloo, a sender waits until the receiver
+# has announced that it is ready (`its source
+# <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So each of the two rounds
+# takes two latencies, and 10 ms cost 40 ms per step.
+#
+# The prediction leaves out the headers of packets, about 5 %, the packets that TCP sends twice, and
+# the work of TCP and of gloo. In our record, ``tools/bench/results/links.txt``, the measured speed is
+# 3 to 15 % below it in seven of the twelve rows. Without a limit it is a sixth of it at 0 ms and three
+# fifths at 1 ms, because only the work is left, and nodes in a box share the cores of one machine.
+# In the other three, over slow links, it is 25 to 30 % below. There TCP sends packets twice.
+
+# %% [markdown]
+# The samples of a step are what matters
+# --------------------------------------
+#
+# What a step sends does not depend on its samples: the gradients are as large as the model. What a
+# step computes does. So give each step more samples. Over 100 Mbit/s and 1 ms:
+#
+# .. run::
+#    :expect: two nodes +\| +16,384
+#    :lines: 3 3
+#    :mark: two nodes
+#    :alone:
+#    :timeout: 600
+#
+#    python -m docs.labs.links tools/bench/results/links.txt > links.txt
+#    grep -B 99 "^10 Mbit/s,  10 ms" links.txt
+#    grep -A 99 larger links.txt
+#
+# With 32 samples per node, two nodes are far slower than one. With 8,192 sending takes a smaller share
+# of the step than computing. In our record two nodes are then 1.2 times as fast as one. (Nodes in a box
+# share the cores of one machine. If these are busy, two nodes lose even then.)
+#
+# For a language model the samples are tokens, and one can say how many a step needs. Let the model
+# have *P* weights, and let each device take *T* tokens per step.
+#
+# - It computes about 6 × *P* × *T* operations: 2 per weight and token forward, and 4 backward.
+# - It sends at most 2 × 4 × *P* bytes: an all-reduce among many nodes sends nearly twice the
+#   gradients, of 4 bytes each.
+#
+# Both contain *P*, so **the size of the model cancels.** With *F* operations per second and *B* bytes
+# per second, computing takes as long as sending if
+#
+#    *T* = 4/3 × *F* / *B*
+#
+# For a GPU that computes 10\ :sup:`14` operations per second, that makes
+#
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 40 60
+#
+#    * - link of each node
+#      - tokens per GPU and step, for equal times
+#    * - 1 Gbit/s
+#      - 1,070,000
+#    * - 10 Gbit/s
+#      - 107,000
+#    * - 100 Gbit/s
+#      - 10,700
+#    * - 400 Gbit/s
+#      - 2,700
+#
+# With fewer tokens, sending takes longer than computing. ``backward()`` is two thirds of computing,
+# so from 1.5 times as many tokens it can hide all of the sending. With many more, the link hardly
+# matters. *B* belongs to the whole node: a ring through all GPUs enters
+# each node once, however many GPUs it has.
+
+# %% [markdown]
+# What to do about a slow link
+# ----------------------------
+#
+# - **More samples per step.** Enlarge the batch, or accumulate: ``no_sync`` sends once for several
+#   batches (:doc:`5c_fast`). Both change the training: see :doc:`batch_and_learning_rate`. This is
+#   the first thing to try.
+# - **Fewer bytes.** A communication hook sends 16 bits per gradient, half of the bytes. PowerSGD
+#   sends far fewer, and loses more.
+# - **Fewer messages.** Let each node train alone, and average the weights every so many steps: local
+#   SGD. DiLoCo adds an optimizer for these averages. With an average every 100 steps,
+#   the bytes fall to a hundredth.
+# - **The right link.** Between GPUs NCCL chooses an interface. With ``NCCL_DEBUG=INFO`` it prints which.
+#   If it takes the slow one, set ``NCCL_SOCKET_IFNAME``; gloo has ``GLOO_SOCKET_IFNAME``.
+#
+# Measure your link first: the preflight of :doc:`launchers` times an all-reduce between your nodes.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: between_nodes
+#    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster
+#    :also: torch.distributed.all_reduce, torch.nn.parallel.DistributedDataParallel.no_sync
+#
+#    You can now predict the speed of two nodes from the bytes of the gradients and from the link,
+#    and say how many samples a step needs.
+#
+#    .. fold:: A model has 100 MB of gradients. A step computes for 0.5 s. What do two nodes gain over 1 Gbit/s, without overlap?
+#
+#       Sending 100 MB at 125 MB/s takes 0.8 s, so a step takes 1.3 s for twice the samples. One node
+#       needs 1.0 s for as many. Two nodes are slower. With four batches accumulated, they need 4 ×
+#       0.5 + 0.8 = 2.8 s where one needs 4.0 s.
+#
+#    .. fold:: Your link has 10 ms latency. Does more bandwidth help?
+#
+#       Only for the other part. Each all-reduce of two nodes over gloo costs 40 ms before the first
+#       byte counts, and with several :term:`buckets <bucket>` each may cost it again. Fewer all-reduces
+#       help.
+#
+#    .. fold:: You double the width of a language model, so it has four times as many weights. Does the link become the bottleneck?
+#
+#       No. A step sends four times as much, and it computes four times as long. The ratio depends on
+#       the tokens per step. If memory forces you to halve those, then it does.

@@ -1,0 +1,176 @@
+# %% [markdown]
+"""
+Sending fewer bytes, with a communication hook
+==============================================
+"""
+
+# %% [markdown]
+# **You will be able to** replace the all-reduce of DDP by your own, count the bytes that it sends,
+# and say what you pay for sending fewer.
+#
+# **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
+#
+# DDP sends every gradient in the type of its parameter: four bytes per number in float32. Between
+# nodes with a slow network, sending can take most of a step: :doc:`1a_speed` computes such a case.
+# Autocast does not help, because it leaves parameters and their gradients in float32. But DDP can
+# call a *communication hook*: a function of yours that averages a :term:`bucket` in any way.
+
+# %% [markdown]
+# Averaging in a hook
+# -------------------
+#
+# The first hook does what DDP does, so that you can see that nothing is lost:
+#
+# .. lesson-diff:: comm_hooks
+#    :edit: average-in-a-hook
+#    :confirmed: d0bbc57dd3b0
+#
+#    ``register_comm_hook`` takes a state, which DDP passes to each call of the hook, and the hook.
+#    This hook needs no state. During ``backward()`` DDP calls it once per full bucket.
+#    ``bucket.buffer()`` is one flat tensor with all gradients of the bucket.
+#
+#    The hook must divide, because DDP does not divide the result of a hook. It must not wait for
+#    the all-reduce, or ``backward()`` would wait too. So it starts one with ``async_op=True`` and
+#    returns a *future*: an object that will have a value later. ``then`` adds a function that
+#    the backend calls when the sum has arrived. That function writes the average into the bucket
+#    and returns it. DDP waits for all futures at the end of ``backward()``.
+#
+# .. run::
+#    :expect: 1 all-reduce of 84 bytes by average_hook
+#    :mark: bytes
+#
+#    python -m tools.series run --probe comm_hooks@1 3 3
+#
+# ``--probe`` makes each process print what it did. The model has 21 parameters, so a step sends 84
+# bytes. The result is DDP's own, bit for bit:
+#
+# .. run::
+#    :expect: (?m)^equal
+#    :show: 0 6
+#
+#    python -m tools.series run comm_hooks@1 10 10 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    python docs/labs/same.py comm_hooks_1.pt multinode.pt
+
+# %% [markdown]
+# Sending bfloat16
+# ----------------
+#
+# .. lesson-diff:: comm_hooks
+#    :edit: send-bfloat16
+#    :confirmed: 278148821fb1
+#
+#    A bfloat16 has two bytes. Its exponent has as many bits as that of a float32, so it has the same
+#    range. Its *precision* is 8 bits: each number is rounded by up to 0.4 %, and so is each sum. At
+#    the end ``copy_`` converts the average back to float32. Momentum and weights stay in float32.
+#
+# .. run::
+#    :expect: 1 all-reduce of 42 bytes by average_hook
+#    :mark: bytes
+#
+#    python -m tools.series run --probe comm_hooks 3 3
+#
+# A step sends half of the bytes. Both ranks still end with equal weights, because both receive the
+# same rounded sum. The weights differ a little from DDP's:
+#
+# .. run::
+#    :expect: weights [1-9]\.\de-0[45]
+#    :mark: from
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.comm_hooks 10 10 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    python docs/labs/distance.py multinode.pt comm_hooks.pt
+
+# %% [markdown]
+# The hooks of PyTorch
+# --------------------
+#
+# PyTorch has ready hooks. ``fp16_compress_hook`` is this lesson's hook with float16: 11 bits of
+# precision, but a small range. Numbers above 65,504 become infinite, and numbers below 6e-8 become
+# zero. It divides before it converts, as the hook above, so that the sum is no larger than the
+# gradients. ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
+#
+# ``powerSGD_hook`` sends far less. It treats the gradient of a linear layer as a matrix, and
+# approximates an *n* × *m* matrix by the product of an *n* × *r* and an *r* × *m* one. These two
+# are all it sends. *r* is the *rank* of the matrix, which has nothing to do with the rank of a
+# process. The model of this lesson is too small for that: its only matrix has one row, which has
+# rank 1 already. So a lab trains a larger one, three linear layers 20 → 64 → 64 → 1 on the same
+# data, with one hook after the other. It counts what passes through ``dist.all_reduce``:
+#
+# .. run::
+#    :expect: (?s)float32 +\| 22,276 \| +0.0e\+00.*bfloat16 \| 11,138.*fp16_compress_hook \| 11,138.*rank 1 +\| +1,620.*feedback \| +1,620.*BF16 all reduce
+#    :mark: PowerSGD|feedback
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks
+#
+# - **DDP without a hook** calls its all-reduce in C++, where the lab cannot count it. The hook in
+#   float32 sends the same bucket: 5,569 numbers of 4 bytes. Its weights equal DDP's.
+# - **bfloat16 and float16** send half. float16 is closer to DDP here, since it has three more bits.
+#   The loss is the same to four digits.
+# - **PowerSGD** sends 1,620 bytes, almost 14 times fewer. The two large matrices become 64 + 20 and
+#   64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two factors
+#   would save too little. That makes 405 numbers.
+# - **bf16_compress_hook** refuses to run on a CPU. Your own hook works on both.
+
+# %% [markdown]
+# Error feedback
+# --------------
+#
+# With *r* = 1, the two factors can express one direction of a gradient. What they cannot express,
+# PowerSGD does not discard: each rank keeps the difference, and adds it to its gradient of the next
+# step. This is *error feedback*. A direction that is too weak to be sent today grows from step to
+# step, until it is sent. It reaches the weights late, but it does reach them.
+#
+# The highlighted rows of the table show what this is worth. Both send the same bytes. Without
+# feedback (``use_error_feedback=False``) the weights end several times as far from DDP's, and the
+# loss is 0.054 instead of 0.042, since weak directions never reach the weights.
+#
+# The kept difference is *state*, and so are the factors, from which the next step starts. This has
+# three consequences:
+#
+# - **Memory.** The differences are as large as the gradients.
+# - **Resuming.** A checkpoint without this state loses what was not sent yet, and a resumed run
+#   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
+#   has its own, and the checkpoint of this series has only one rank's. A hook without state, such as
+#   this lesson's, resumes exactly.
+# - **A start without compression.** DDP rebuilds its buckets in the first steps, so
+#   ``start_powerSGD_iter`` must be 2 or more. The lab uses 10; PyTorch's default is 1,000.
+#
+# When does it pay?
+# -----------------
+#
+# Fewer bytes are faster only if a step waits for bytes. A hook also takes time itself: a conversion
+# or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket instead of
+# one. A model as small as this one waits for latency, not for bytes, and three all-reduces have
+# three latencies.
+#
+# The authors of PowerSGD report shorter training times for convolutional networks and LSTMs
+# (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__). A later study compared compression
+# with an optimized all-reduce in more than 200 set-ups of data centers. Compression was faster in
+# only 6 of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
+# network, and try bfloat16 first: it costs one line.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_comm_hooks
+#    :next: :doc:`5_minGPT`
+#    :also: torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook, torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.powerSGD_hook
+#
+#    You can now decide what DDP sends, count it, and say what compression costs.
+#
+#    .. fold:: Your hook leaves out ``/ dist.get_world_size()``. What changes?
+#
+#       The optimizer gets the sum of the gradients. With SGD, that is a learning rate multiplied by
+#       the number of ranks. No error appears, and the ranks agree with each other.
+#
+#    .. fold:: Each rank rounds its own gradients. Why do the weights of the ranks not drift apart?
+#
+#       Every rank uses the sum that the all-reduce returns, and that is the same on all ranks. What
+#       a rank rounded away is lost for all of them alike.
+#
+#    .. fold:: A gradient is an *n* × *n* matrix. How much does PowerSGD with *r* = 4 send?
+#
+#       Two matrices of *n* × 4, so 8 *n* numbers instead of *n* ². For *n* = 1,024 that is 128 times
+#       fewer. The larger the layers, the more it saves.

@@ -1,0 +1,116 @@
+# %% [markdown]
+"""
+Averaging the gradients by hand
+===============================
+"""
+
+# %% [markdown]
+# **You will be able to** train on several processes without DDP, and to say what DDP adds.
+#
+# **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
+#
+# DDP hides its work in ``backward()``. This lesson takes DDP out and puts one :term:`all-reduce`
+# in its place, in plain sight. RETURNN calls the two ways ``reduce_type = "grad"`` (DDP) and
+# ``reduce_type = "grad_explicit"`` (this script).
+
+# %% [markdown]
+# Training without DDP
+# --------------------
+#
+# In ``multinode.py``, only the constructor of DDP and the two places that look inside of it,
+# ``.module``, know about DDP:
+#
+# .. lesson-diff:: explicit_gradients
+#    :edit: train-without-ddp
+#    :confirmed: fbdc808b625c
+#
+#    Each rank now trains its own model on its own share of the data. DDP's constructor also
+#    broadcast the weights of rank 0. Here, all ranks begin with the same weights because
+#    ``load_train_objs`` sets the same seed on all of them.
+#
+# .. run::
+#    :expect: gradients its own
+#    :mark: weights
+#
+#    python -m tools.series run --probe explicit_gradients@1 3 3
+#
+# ``--probe`` makes each process print what it did. The sums of the weights differ: these are two
+# models. Still, the loss looks fine, because both learn, and the script reports the mean of their
+# losses. Only rank 0 saves its model. What rank 1 has learned from half of the data is lost.
+
+# %% [markdown]
+# Averaging the gradients
+# -----------------------
+#
+# .. lesson-diff:: explicit_gradients
+#    :edit: average-the-gradients
+#    :confirmed: c141fa127562
+#
+#    ``parameters_to_vector`` copies all gradients into one tensor, and ``vector_to_parameters``
+#    makes each gradient a view of its part of the result. One message is faster than one per
+#    tensor, because each message costs time, however short it is.
+#
+#    ``all_reduce`` gives every rank the *sum*. Divide it, since the loss of each rank is a mean
+#    over its own samples. (RETURNN's documentation says that gradients are summed. A sum would
+#    multiply the learning rate by the number of ranks.)
+#
+# .. run::
+#    :expect: all-reduces of 21 numbers
+#    :mark: weights
+#
+#    python -m tools.series run --probe explicit_gradients 3 3
+#
+# The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights.
+# They are also equal to DDP's:
+#
+# .. run::
+#    :expect: (?m)^equal
+#    :show: 0 6
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.explicit_gradients 10 10 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    python docs/labs/same.py explicit_gradients.pt multinode.pt
+#
+# With two ranks every bit is the same. With four, the two scripts may add the four gradients in
+# another order, so the weights agree up to rounding.
+
+# %% [markdown]
+# What DDP adds
+# -------------
+#
+# - **Overlap.** This script computes all gradients, then sends them. DDP sends the first
+#   :term:`bucket` while ``backward()`` still computes the others. Figures in :doc:`1_theory` show
+#   both.
+# - **Equal weights at the start**, whatever the seed. DDP also broadcasts buffers, such as the
+#   running means of batch normalisation.
+# - **Parameters without a gradient.** If a rank does not use a parameter in a step, its ``.grad`` is
+#   None, and ``parameters_to_vector`` fails. The other ranks hang in ``all_reduce`` until that one
+#   ends. DDP has ``find_unused_parameters``.
+#
+# In return you can do with the gradients what DDP does not offer: send them every second step only,
+# clip them per rank before the average, or look at them on the way. For the most usual changes, DDP
+# has hooks, which keep the overlap.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_explicit_gradients
+#    :next: :doc:`5_minGPT`
+#
+#    You can now replace DDP by an all-reduce of your own, and show that it trains the same model.
+#
+#    .. fold:: You leave out ``/ dist.get_world_size()``. What changes?
+#
+#       The optimizer gets the sum. With SGD, that is a learning rate multiplied by the number of
+#       ranks. The ranks still agree with each other, so nothing fails.
+#
+#    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
+#
+#       The result is the same. It takes longer: the GPT of this series would send dozens of
+#       messages per step, and each of them costs its latency.
+#
+#    .. fold:: One rank's model starts with other weights. DDP repairs that. What happens here?
+#
+#       The ranks apply equal gradients to unequal weights, so the difference stays forever. The
+#       gradients are averages over two different models. No error appears.

@@ -1,0 +1,212 @@
+# %% [markdown]
+"""
+Looking inside a training step
+==============================
+"""
+
+# %% [markdown]
+# **You will be able to** record what every rank does, see which rank the others wait for, and name
+# the call in which a run hangs.
+#
+# **You need** the script of :doc:`4_multinode`.
+#
+# The script prints samples per second. If that number is too low, it does not say why. Is one rank
+# slower than the others, or is it the network? The speed of a single rank does not tell, because
+# all ranks need the same time: a step ends when the slowest one is done. You have to look inside the
+# step, on each rank.
+
+# %% [markdown]
+# Recording one epoch
+# -------------------
+#
+# .. lesson-diff:: look_inside
+#    :edit: record-one-epoch
+#    :confirmed: 9c8b60175a83
+#
+#    ``torch.profiler`` records every operation of this process, with its start and its duration. Each
+#    rank exports its own file, a *trace*, in the format of the Chrome browser.
+#
+#    A trace of the whole training would be too large, and recording slows training down. So
+#    ``schedule`` selects one epoch. ``profiler.step()`` tells it that an epoch is over. The first is
+#    the ``warmup``: the profiler records it and drops it, because it contains the start. The second
+#    is ``active``: after it, the profiler calls ``on_trace_ready``. With ``repeat=1`` the profiler
+#    then stays off. (Usually ``step()`` is called per batch. This one has small epochs.)
+#
+#    ``record_shapes`` also stores the shape of each input, so that an all-reduce of gradients can be
+#    told from one of the loss.
+#
+# .. run::
+#    :expect: (?s)(traced 33 all-reduces.*){2}
+#    :mark: traced
+#
+#    python -m tools.series run --probe look_inside 3 3
+#
+# Each trace has 33 all-reduces: 32 steps, and the sum of the losses. (The lines with ``USDT`` come
+# from Kineto, the library below the profiler. ``KINETO_LOG_LEVEL=6`` silences it.) The training
+# itself does not change:
+#
+# .. run::
+#    :expect: (?m)^equal
+#    :show: 0 6
+#
+#    KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.look_inside 10 10 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    python docs/labs/same.py look_inside.pt multinode.pt
+
+# %% [markdown]
+# Who waits for whom
+# ------------------
+#
+# To have something to find, make rank 1 slow: it sleeps for 10 ms before each ``backward()``. Then
+# read both traces. In them an all-reduce over gloo is called ``gloo:all_reduce``, and over NCCL
+# ``nccl:all_reduce``:
+#
+# .. run::
+#    :expect: rank 0 \| 33 all-reduces: 32 of \[\[21\]\] \+ 1 of \[\[2\]\] \| \d+ ms, \d\d\d+ of them waiting
+#    :mark: waiting
+#
+#    sed 's/loss.backward()/time.sleep(0.01 * dist.get_rank()); loss.backward()/' beyond/look_inside.py > beyond/slow_rank.py
+#    KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2
+#    python docs/labs/traces.py rank0.trace.json rank1.trace.json
+#
+# An all-reduce cannot end before the last rank has begun it. Both ranks leave it at about the same
+# time. So **the rank that spends the most time in all-reduces is not the slow one. It is the one
+# that waits.** The slow rank spends the least.
+
+# %%
+import re
+
+import lab
+
+log = lab.run(
+    "sed 's/loss.backward()/time.sleep(0.01 * dist.get_rank()); loss.backward()/' beyond/look_inside.py > beyond/slow_rank.py",
+    "KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2",
+    "python docs/labs/traces.py rank0.trace.json rank1.trace.json",
+)
+pattern = r"step (\d+) \| rank (\d) \| forward +(\S+) \| all-reduce +(\S+) to +(\S+)"
+rows = [list(map(float, row)) for row in re.findall(pattern, log)]
+spent = dict(re.findall(r"(rank \d) \| 33 .* \| (\d+) ms, \d+ of them", log))
+
+figure, axes = lab.picture(
+    "Five steps of both ranks, from their traces. Rank 0 is ready early in each step and waits in "
+    "a long all-reduce until rank 1 comes, whose own is short. In the whole epoch, rank 0 is in "
+    f"all-reduces for {spent['rank 0']} ms, and rank 1 for {spent['rank 1']} ms.",
+    height=1.9,
+)
+for _, rank, begin, start, end in rows:
+    axes.barh(rank, start - begin, 0.7, begin, color=lab.COLORS[0])
+    axes.barh(rank, end - start, 0.7, start, color=lab.COLORS[1])
+axes.set(yticks=[0, 1], yticklabels=["rank 0", "rank 1"], xlabel="milliseconds")
+axes.invert_yaxis()
+patches = [axes.barh(0, 0, color=color) for color in lab.COLORS[:2]]
+figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outside upper right", ncols=2)
+
+# %% [markdown]
+# To see everything in a trace, open the file at https://ui.perfetto.dev, which shows it in your
+# browser. Three hints:
+#
+# - **Several machines** have several clocks. Align the traces at the *end* of an all-reduce, because
+#   all ranks leave it together.
+# - **On GPUs** the trace also has the kernels. Look at those of NCCL: the call on the CPU only
+#   enqueues them. A waiting rank's kernel runs, and uses the GPU, until the last rank has come.
+# - **Many ranks**: `Holistic Trace Analysis
+#   <https://github.com/facebookresearch/HolisticTraceAnalysis>`__ reads all traces of a run and sums
+#   up who computed, communicated or waited.
+#
+# Horovod had its *timeline*: one file on rank 0, which showed in a phase ``NEGOTIATE_ALLREDUCE`` when
+# each rank was ready for a tensor (`its documentation
+# <https://horovod.readthedocs.io/en/stable/timeline_include.html>`__). The traces of the profiler
+# are its successor. DDP has no negotiation, since all ranks call the same all-reduces in the same
+# order. What you read there from the ticks of the negotiation, you read here from the starts of one
+# all-reduce on all ranks.
+
+# %% [markdown]
+# A hang: the flight recorder
+# ---------------------------
+#
+# A trace is written when the epoch ends. If a run hangs, it never does. For this, torch has the
+# *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape and
+# the lines of code that called them. Over gloo, torch 2.13.0 records without being asked, up to 2,000
+# calls.
+#
+# In this lab only rank 0 sums its loss, a common mistake. After it, the ranks call different
+# collectives. The lab sets a timeout of five seconds and then saves what was recorded:
+#
+# .. run::
+#    :expect: (?s)#3 \| all ranks \| gloo:all_reduce \[\[21\]\]\n#4 \| rank 0 \| gloo:all_reduce \[\[2\]\].*#4 \| rank 1 \| gloo:broadcast \[\[20\]\]
+#    :mark: #4
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/mismatch.py
+#    python docs/labs/flights.py flight_0 flight_1
+#
+# The error of both ranks says only that they waited. The recorders tell more: call number 4 is an
+# all-reduce of two numbers on rank 0 and a broadcast on rank 1, and these are the lines. This is how
+# the lab saved them:
+#
+# .. literalinclude:: ../labs/mismatch.py
+#    :pyobject: main
+#
+# ``_dump_fr_trace`` is not a public function, and may change. Over NCCL you need no code: with
+# ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` each rank writes the file when a collective times out (`tutorial
+# <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's own tool
+# ``torchfrtrace`` compares such files. In torch 2.13.0 it fails with a ``KeyError`` on gloo's, so
+# this page has ``flights.py``.
+
+# %% [markdown]
+# What NCCL says
+# --------------
+#
+# This section was not run here, since the machine that builds these pages has no GPU. The lines are
+# shortened from `NVIDIA's documentation
+# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of NCCL
+# 2.30; other versions word some of them differently.
+#
+# With ``NCCL_DEBUG=INFO`` in its environment, each rank prints what NCCL does. Each line begins with
+# ``host:pid:tid [device] NCCL INFO``. By default it prints the subsystems ``INIT``, ``BOOTSTRAP`` and
+# ``ENV``. ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others of this list.
+# ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+#
+# - ``NCCL_SHM_DISABLE set by environment to 1.`` (ENV): NCCL has read this variable. If yours is
+#   missing here, it did not reach the process.
+# - ``Using network IB`` (INIT): the network between nodes. If you have InfiniBand and read
+#   ``Socket`` here, NCCL uses TCP, and every all-reduce between nodes is slow.
+# - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins
+#   a communicator, NCCL's process group. ``commId`` is equal on all its ranks. In a hang at the
+#   start, look for the rank without this line.
+# - ``Ring 00 : 1 -> 0 -> 1`` (GRAPH): this rank's neighbours in ring 0: it receives from rank 1
+#   and sends to rank 1.
+# - ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM`` (P2P): the path to another rank, here directly
+#   from GPU to GPU.
+# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path goes through the memory of
+#   the host. Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path.
+# - ``Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0`` (NET): the path goes through the
+#   network, here over TCP.
+# - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call, with its number in the
+#   communicator and its size. In a hang, compare the last ones of all ranks, as with the flight
+#   recorder.
+# - ``NCCL WARN …``: an error, or its likely cause. Also printed with ``NCCL_DEBUG=WARN``, which
+#   you can always leave on.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_look_inside
+#    :next: :doc:`symptoms`, which lists hangs and their causes
+#
+#    You can now record every rank, find the one that the others wait for, and name the call in which
+#    a run hangs.
+#
+#    .. fold:: Rank 3 of 8 spends 2 ms in all-reduces per step, and each other rank 40 ms. Which rank do you look at?
+#
+#       Rank 3. The others wait for it in their all-reduces. When it comes, the all-reduce takes 2 ms.
+#
+#    .. fold:: All ranks spend 40 ms in all-reduces, and they begin them at the same time. What now?
+#
+#       No rank waits, so it is the network or the number of messages. Compare 40 ms with the formula
+#       of :doc:`1a_speed`, and read which path NCCL uses.
+#
+#    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
+#
+#       Rank 1 has not come to call 812. Either it is still computing, or it is waiting for something
+#       else, or it has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.

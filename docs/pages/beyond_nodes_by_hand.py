@@ -1,0 +1,199 @@
+# %% [markdown]
+"""
+Several nodes, started by hand
+==============================
+"""
+
+# %% [markdown]
+# **You will be able to** start one training on several machines without a launcher, read scripts
+# that do it, and say what torchrun does instead.
+#
+# **You need** the script of :doc:`2_multigpu`. A :term:`node` is a machine.
+#
+# Many older scripts are started once on each node, with ``--nodes``, ``--gpus`` and ``--nr``, the
+# number of the node. ``multigpu.py`` cannot do that, for two reasons. It meets on ``localhost``, at
+# a port that it chooses itself, so no other node can find it. And it counts its processes from 0 on
+# every machine, so two nodes would both have rank 0.
+
+# %% [markdown]
+# Naming the meeting place
+# ------------------------
+#
+# .. lesson-diff:: nodes_by_hand
+#    :edit: name-the-meeting-place
+#    :confirmed: 093e72a6a05a
+#
+#    ``--init`` says where the processes meet. :torch:`torch.distributed.init_process_group` takes
+#    it as ``init_method``, a URL that may also carry the rank and the world size. (They are also
+#    arguments, ``rank=`` and ``world_size=``. But then torch rewrites the URL, and ``file:store``
+#    becomes ``/store``.)
+#
+#    ``timeout`` limits the wait. Otherwise a rank waits 30 minutes on gloo for a node that never
+#    comes. It also limits each :term:`collective` on gloo, so no rank may be five minutes late.
+#
+#    ``parents=[parser]`` adds the options of ``parser`` to those of all scripts.
+#
+# There are three kinds of places:
+#
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 19 27 27 27
+#
+#    * - the kind
+#      - ``env://``
+#      - ``tcp://node1:29500``
+#      - ``file:///shared/store``
+#    * - the place is in
+#      - ``MASTER_ADDR`` and ``MASTER_PORT``, set in every shell
+#      - the URL
+#      - the URL
+#    * - who listens
+#      - rank 0, which must run on that node
+#      - rank 0, which must run on that node
+#      - no process
+#    * - what is shared
+#      - the network
+#      - the network
+#      - a folder whose file system has locks. The training itself needs the network, too
+#    * - after a kill
+#      - nothing is left
+#      - nothing is left
+#      - the file is left: delete it, or no later run can meet there
+#
+# With a file, you need no free port. ``file:store`` is a file in the current folder:
+#
+# .. run::
+#    :expect: rank 1 of 2, met by FileStore
+#    :mark: met by
+#
+#    python -m tools.series run --probe nodes_by_hand@1 3 3 --init file:store
+#    ls store || true
+#
+# ``--probe`` shows that the ranks met by a file. The last one to leave deletes it.
+
+# %% [markdown]
+# Counting the ranks across nodes
+# -------------------------------
+#
+# .. lesson-diff:: nodes_by_hand
+#    :edit: count-across-nodes
+#    :confirmed: 67dd945a62e2
+#
+#    The number from ``mp.spawn`` is now the :term:`local rank` only. The :term:`rank` is
+#    ``nr × gpus + local rank``. With two nodes of two, node 0 has the ranks 0 and 1, and node 1
+#    has 2 and 3. The formula needs equally many processes on every node.
+#
+#    ``required=True`` matters most for ``--nr``. With a default of 0, a node without the option
+#    would silently claim the ranks of node 0.
+#
+# ``--gpus`` is the number of processes per node. Without a GPU, they run on the CPU. Alone on one
+# machine:
+#
+# .. run::
+#    :expect: Epoch 50 \| checkpoint saved
+#    :show: 2 1
+#
+#    {nodes_by_hand}
+#
+# For two nodes, run one command on each, in any order. They differ in ``--nr`` only. In this script
+# one machine plays both nodes. On two machines, ``MASTER_ADDR`` is the name of node 0, such as
+# ``node1``, and the port is one that you choose:
+#
+# .. run::
+#    :expect: node 0 \| Epoch 12 \| checkpoint[\s\S]*equal, bit for bit
+#    :mark: equal, bit for bit
+#
+#    cat docs/labs/by_hand.sh
+#    sh docs/labs/by_hand.sh
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 multinode.py 12 12 | tail -n 1
+#    python docs/labs/same.py nodes_by_hand.pt multinode.pt
+#
+# Four processes started by hand train the same model as four under torchrun.
+#
+# Widely read notes on DDP start ``main.py --nodes 2 --gpus 2 --nr 0 --epochs 50``. The first three
+# options are the same here, and the epochs are the first argument. ``--init`` is an addition. Where
+# such a command for several nodes leaves out ``--nr``, no node can compute its ranks.
+
+# %% [markdown]
+# Three mistakes
+# --------------
+#
+# **A forgotten number.** The script ends at once:
+#
+# .. run::
+#    :expect: required: --nr
+#    :status: 2
+#
+#    python -m beyond.nodes_by_hand --nodes 2 --gpus 2 50 10
+#
+# **A node that never comes.** The node that waits for it prints nothing for five minutes. Let this
+# copy of the script wait five seconds:
+#
+# .. run::
+#    :expect: cannot meet the other processes .*1/2 clients
+#    :status: 1
+#    :mark: clients joined
+#
+#    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
+#    python impatient.py --nodes 2 --gpus 1 --nr 0 --init tcp://localhost:$((20000 + $$ % 10000)) 50 10 2>&1 | tail -n 1
+#
+# The copy ended a second later: torch adds one to the wait for clients. If node 0 is the one that
+# never comes, node 1 waits up to three times as long, since torch pauses and tries to connect a
+# second time. It prints more lines then, but only the reason in the last line differs.
+#
+# **A number given twice.** If both nodes are numbered 0, the ranks are 0, 1, 0 and 1. All four wait
+# for ranks 2 and 3, which no process has. Here, with one process per node, two ranks 0 wait for
+# rank 1:
+#
+# .. run::
+#    :expect: (cannot meet the other processes[\s\S]*){2}
+#
+#    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
+#    for node in one another; do python impatient.py --nodes 2 --gpus 1 --nr 0 --init file:store 50 10 2>&1 | tail -n 1 & done; wait
+#
+# On one machine, with ``env://`` or ``tcp://``, the second rank 0 ends sooner: ``address already in
+# use``. In each case, end the processes on all nodes before you start again, because the wrong ranks
+# have already left their addresses with the others. With ``file:``, delete the file, too.
+#
+# .. fold:: What if ``--nr`` counts from 1?
+#
+#    Then no process has rank 0. With ``tcp://`` or ``env://``, no process listens, and each node
+#    says after its wait that it could not connect.
+
+# %% [markdown]
+# What torchrun does instead
+# --------------------------
+#
+# - **Ranks by agreement.** The command is the same on all nodes (:doc:`4_multinode`). The agents
+#   agree on the numbers, so none can be forgotten or given twice.
+# - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
+#   ``--max-restarts`` times. Here, ``mp.spawn`` ends its own node, the other nodes lose their
+#   connection and end, and you start everything again.
+# - **Resuming.** ``multigpu_torchrun.py`` begins where the last checkpoint was saved. This script
+#   begins afresh.
+#
+# Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_nodes_by_hand
+#    :next: :doc:`4_multinode`, where the nodes agree on their numbers
+#
+#    You can now start nodes by hand, and say where they meet and which ranks they have.
+#
+#    .. fold:: Three nodes have four GPUs each. Which ranks does node 2 have?
+#
+#       2 × 4 + 0 to 2 × 4 + 3, so 8 to 11. The world size is 12.
+#
+#    .. fold:: Node 0 has four GPUs and node 1 has two. Why does the formula fail?
+#
+#       Node 0 computes the ranks 0 to 3 of 8, and node 1 the ranks 2 and 3 of 4. They disagree on
+#       the world size, and two ranks are there twice. Each node would have to know the number of
+#       GPUs on the nodes before it, and in all.
+#
+#    .. fold:: Node 0 was killed, and a second run meets at the same ``file:`` URL. Why does it fail?
+#
+#       The file still has the addresses of the first run. A rank finds the address of a process
+#       that is gone, and tries to connect to it.

@@ -1,0 +1,234 @@
+# %% [markdown]
+"""
+Learning rate × number of processes
+===================================
+"""
+
+# %% [markdown]
+# **You will be able to** scale the learning rate with the number of processes, to show what that
+# does to the gradients, and to say when it needs a warm-up.
+#
+# **You need** the script of :doc:`4_multinode`, and :doc:`batch_and_learning_rate`. That page
+# explains the linear rule and tries it by hand. In this lesson the script applies it.
+#
+# Horovod's documentation recommends the rule. RETURNN's TensorFlow backend has it as the option
+# ``horovod_scale_lr``, which is off by default.
+
+# %% [markdown]
+# Multiplying the rate
+# --------------------
+#
+# ``--batch_size`` counts the samples of one process. So twice the processes make half as many steps
+# per epoch, and each step moves the weights about as far as before. Training gets slower per epoch:
+#
+# .. run::
+#    :expect: (?s)loss 0\.\d+ .*loss 0\.\d+ .*loss 0\.[4-9]
+#
+#    for n in 1 2 4; do echo $n: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n multinode.py 4 4 --checkpoint_path $n.pt | grep "4 | loss"); done
+#
+# The first number is that of the processes. The rate should grow with it:
+#
+# .. lesson-diff:: scale_lr
+#    :edit: multiply-the-rate
+#    :confirmed: 884fea2decce
+#
+#    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known. Every rank
+#    computes the same rate. With one process, the script trains as ``multinode.py`` does.
+#
+# .. run::
+#    :expect: (?s)loss 0\.1\d+ .*loss 0\.1\d+ .*loss 0\.1
+#
+#    for n in 1 2 4; do echo $n: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n -m beyond.scale_lr 4 4 --checkpoint_path $n.pt | grep "4 | loss"); done
+#
+# The loss of one process is as before, and the other two are now close to it.
+
+# %% [markdown]
+# The same as a sum
+# -----------------
+#
+# DDP gives the optimizer the *mean* of the gradients. A loop that calls ``all_reduce`` and does not
+# divide gives it their *sum*. With SGD, the two differ by a factor in the rate only:
+#
+#    (lr · N) × mean of N gradients = lr × sum of N gradients
+#
+# To get the sum from DDP, multiply the loss by N, because DDP divides the gradients by N. This does
+# it with ``multinode.py`` and its rate of 0.001, and compares the result with this lesson's:
+#
+# .. run::
+#    :expect: weights 0\.0e\+00, momenta [1-9]
+#    :show: 0 1
+#    :mark: weights
+#
+#    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 sum.py 10 10
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 10 10
+#    python docs/labs/distance.py sum.pt scale_lr.pt
+#
+# The largest difference of two weights is zero: after 320 steps, every bit is the same. (The
+# momenta differ, because the sum's are twice as large.) A factor of two changes only the exponent
+# of a floating-point number, so it rounds nothing. The same holds for 4, 8 and all powers of two.
+# With three processes, rounding remains:
+#
+# .. run::
+#    :expect: weights [1-9]\.\de-0[789]
+#    :show: 0 1
+#    :mark: weights
+#
+#    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=3 sum.py 10 10
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=3 -m beyond.scale_lr 10 10
+#    python docs/labs/distance.py sum.pt scale_lr.pt
+#
+# So if you port a script that sums to DDP, multiply its rate by N. And if your own loop forgets to
+# divide by N, it trains with N times the rate, and no error tells you.
+
+# %% [markdown]
+# AdamW hides the difference
+# --------------------------
+#
+# Here are ``multinode.py`` and ``sum.py`` with SGD, then with AdamW. The last line is this lesson's
+# script with AdamW:
+#
+# .. run::
+#    :expect: (?s)multinode.py: Epoch 10 . loss (\S+) .*\nsum.py: (?!Epoch 10 . loss \1 ).*adamw.py: Epoch 10 . loss (\S+) .*adamw_sum.py: Epoch 10 . loss \2 .*scaled.py: (?!Epoch 10 . loss \2 )
+#    :mark: adamw
+#
+#    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
+#    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' multinode.py > adamw.py
+#    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' sum.py > adamw_sum.py
+#    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' beyond/scale_lr.py > adamw_scaled.py
+#    for name in multinode sum adamw adamw_sum adamw_scaled; do echo $name.py: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 $name.py 10 10 | grep "10 | loss"); done
+#
+# With SGD, the sum trains faster. With AdamW, mean and sum give the same loss. AdamW's step is
+#
+#    lr × mean of the last gradients / (root of the mean of their squares + eps)
+#
+# where the means are running ones. Gradients that are N times as large make both the numerator and
+# the root N times as large, and N cancels. Only ``eps`` (1e-8) notices it.
+#
+# Two things follow:
+#
+# - **Test a gradient with SGD.** If your code scales gradients by a wrong factor, a loss curve of
+#   AdamW looks right.
+# - **AdamW does not hide a factor in the learning rate.** ``adamw_scaled.py`` trains faster than
+#   ``adamw_sum.py``, because ``lr`` is outside of the fraction. So with AdamW, N times the rate is
+#   not the same as a sum. It is another choice, and many people choose the square root of N.
+
+# %% [markdown]
+# Warm-up
+# -------
+#
+# `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five epochs,
+# from that of one process to N times as much. ``warm_up.py`` adds this to a script. Its option ``--deep`` replaces the linear model by one
+# with two hidden layers, and the base rate of 0.001 by 0.05. The lines of ``diff`` are the warm-up.
+# Then three scripts train the deeper model on four processes:
+#
+# .. run::
+#    :expect: (?s)total_iters=5.*Epoch  8 . loss 0\.0.*Epoch  8 . loss [\d.]*[1-9].*Epoch  8 . loss 0\.0
+#    :show: 0 1
+#    :mark: ^>|^\w+\.py|Epoch  8
+#
+#    python docs/labs/warm_up.py multinode.py --deep > base.py
+#    python docs/labs/warm_up.py beyond/scale_lr.py --deep > scaled.py
+#    python docs/labs/warm_up.py beyond/scale_lr.py --deep --epochs 5 > warm.py
+#    diff scaled.py warm.py || true
+#    for name in base scaled warm; do echo $name.py; OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 $name.py 8 8 | grep loss; done
+#
+# ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises from
+# the one to the other. Here are all epochs, beside those of the script's own linear model:
+
+# %%
+import lab
+
+log = lab.run(
+    "python docs/labs/warm_up.py multinode.py --deep > base.py",
+    "python docs/labs/warm_up.py beyond/scale_lr.py --deep > scaled.py",
+    "python docs/labs/warm_up.py beyond/scale_lr.py --deep --epochs 5 > warm.py",
+    "diff scaled.py warm.py || true",
+    "for name in base scaled warm; do echo $name.py; OMP_NUM_THREADS=1 torchrun --standalone "
+    "--nproc_per_node=4 $name.py 8 8 | grep loss; done",
+)
+linear = lab.run(
+    "python docs/labs/warm_up.py beyond/scale_lr.py > scaled.py",
+    "python docs/labs/warm_up.py beyond/scale_lr.py --epochs 5 > warm.py",
+    "for name in multinode scaled warm; do OMP_NUM_THREADS=1 torchrun --standalone "
+    "--nproc_per_node=4 $name.py 8 8 | grep loss; done",
+)
+names = ("rate of one process", "× 4", "× 4, warmed up")
+panels = {"The linear model": linear, "Two hidden layers": log}
+curves = {}
+for title, output in panels.items():
+    losses = [loss for _, loss, *_ in lab.epochs(output)]
+    curves[title] = dict(zip(names, (losses[:8], losses[8:16], losses[16:]), strict=True))
+
+figure, panes = lab.picture(
+    "Loss after 8 epochs on 4 processes. "
+    + ". ".join(
+        f"{title}: " + ", ".join(f"{name} {curve[-1]:.3f}" for name, curve in found.items())
+        for title, found in curves.items()
+    ),
+    columns=2,
+    sharey=True,
+)
+for axes, (title, found) in zip(panes, curves.items(), strict=True):
+    for (name, curve), style in zip(found.items(), (":", "-", "--"), strict=True):
+        axes.plot(range(1, 9), curve, style, label=name)
+    axes.set(title=title, xlabel="epoch", yscale="log")
+panes[0].set(ylabel="loss")
+panes[0].legend()
+
+# %% [markdown]
+# - **The linear model needs no warm-up.** Its loss is a quadratic function of the weights, so its
+#   curvature is the same everywhere. A rate that is stable later is stable from the first step.
+#   Warm-up only delays the training.
+# - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs.
+#   With warm-up, it trains. Goyal et al. give the reason: early on, the network changes so quickly
+#   that the linear rule does not hold.
+# - **Scaling does not always pay.** The deeper model trains best with the rate of one process, which
+#   needs neither the factor nor the warm-up. The linear rule is a first guess. Measure on your own
+#   model, and compare with the unscaled rate.
+#
+# The GPT's trainer has a warm-up, too: ``--warmup_steps`` (:doc:`5a_exact`).
+
+# %% [markdown]
+# The rate is in the checkpoint
+# -----------------------------
+#
+# ``optimizer.load_state_dict`` restores the rate too. Train on two processes, then resume on four:
+#
+# .. run::
+#    :expect: 'lr': 0\.002,
+#    :show: 0 1
+#    :mark: 'lr'|Resuming
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 5 5
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 -m beyond.scale_lr 7 7
+#    python -c "import torch; print(torch.load('scale_lr.pt')['optimizer']['param_groups'])"
+#
+# Four processes trained with 0.002, not 0.004. If the world size may change, as with torchrun's
+# ``--nnodes=1:4``, set ``group["lr"]`` of every group in ``optimizer.param_groups`` after loading.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_scale_lr
+#    :next: :doc:`5c_fast`, which says when more processes are faster
+#
+#    You can now scale the rate by one line, prove with SGD that a gradient has the right factor,
+#    and try whether your model needs a warm-up.
+#
+#    .. fold:: A framework sums the gradients of 8 GPUs. Your DDP script has its rate, and SGD. What happens?
+#
+#       DDP averages, so your steps are an eighth as long. Multiply the rate by 8.
+#
+#    .. fold:: You add gradient clipping to a norm of 1. Do mean and sum still differ by a factor in the rate only?
+#
+#       No. The sum's norm is N times as large, so clipping shortens it more often. If both are
+#       clipped, both have a norm of 1, and then N times the rate makes steps N times as long.
+#
+#    .. fold:: You split the *same* global batch over more processes. Should the rate grow?
+#
+#       No. The gradient is the same, up to rounding, and so is the number of steps. The rate
+#       follows the global batch. This lesson's line is right only because ``--batch_size`` counts
+#       the samples of one process.

@@ -1,0 +1,177 @@
+# %% [markdown]
+"""
+Sharding the optimizer's state
+==============================
+"""
+
+# %% [markdown]
+# **You will be able to** divide the optimizer's state among your GPUs, save it in one file, and say
+# what it costs.
+#
+# **You need** the script of :doc:`4_multinode`.
+#
+# DDP repeats everything on every rank: the weights, the gradients and the optimizer's state. Of
+# these, the state is often the largest. SGD with momentum keeps one number per weight, and AdamW
+# keeps two. Every rank makes the same update from the same gradients, so all ranks hold the same
+# state.
+#
+# ZeRO (`Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__) removes the copies. In its
+# first stage, each rank updates a part of the weights, and holds the optimizer's state for that
+# part only. PyTorch has this stage as ``ZeroRedundancyOptimizer``. ``optimizer_state.py`` counts
+# AdamW's state for a transformer, on one rank and on two:
+#
+# .. run::
+#    :expect: per rank: 2,777,600, 2,777,600
+#    :mark: with ZeRO
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
+#
+# With two ranks, each holds half. Per weight, DDP with AdamW needs four numbers on every rank: the
+# weight, its gradient and two of state. With ZeRO on 8 ranks, it needs 2 + 2/8 = 2.25.
+
+# %% [markdown]
+# Sharding the state
+# ------------------
+#
+# .. lesson-diff:: zero
+#    :edit: shard-the-state
+#    :confirmed: 3a824cc0b7fb
+#
+#    **The constructor** takes the class of an optimizer and its options. It assigns each parameter
+#    to one rank, and creates an SGD optimizer for the parameters of this rank. ``step()`` updates
+#    these parameters. Then every rank broadcasts its own ones to the others.
+#
+#    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
+#    divides the state within it. Without that argument, it divides the state among all ranks. That
+#    saves more memory, but each step broadcasts weights between the nodes, and no node holds the
+#    whole state for its checkpoint.
+#
+#    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it, because ZeRO remembers
+#    the device of the first parameter. It later sends its messages from there, and NCCL cannot send
+#    from the CPU.
+#
+#    **The checkpoint.** ``consolidate_state_dict`` collects the state of a group in the memory of
+#    its first rank's CPU. That is the rank that saves. All ranks must take part, so the line is
+#    above the ``return``.
+#
+# .. run::
+#    :expect: state of 20 numbers
+#    :mark: state of
+#
+#    python -m tools.series run --probe zero@1 3 3
+#
+# ``--probe`` makes each process print what it did. One rank holds the momentum of the 20 weights,
+# the other one that of the bias. ZeRO never splits a tensor, so it cannot halve the state of two. The
+# transformer above has 184.
+#
+# The result is that of plain SGD, and so is the checkpoint:
+#
+# .. run::
+#    :expect: (?m)^equal, bit for bit
+#    :mark: ^equal|momentum
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    python docs/labs/same.py zero.pt multinode.pt
+#
+# So either script can resume from the other's file, with any number of processes.
+#
+# If you forget to consolidate, you learn it at the first save. Rank 0 fails:
+#
+# .. run::
+#    :expect: RuntimeError: Optimizer state has not been consolidated
+#    :status: 1
+#    :mark: not been consolidated
+#
+#    sed '/consolidate_state_dict/d' beyond/zero.py > beyond/forgotten.py
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.forgotten 3 3 2>&1 | grep RuntimeError | tail -n 1
+
+# %% [markdown]
+# Keeping one copy after a resume
+# -------------------------------
+#
+# After a resume, ask again how much state each rank holds. The second command resumes from the
+# checkpoint of the first:
+#
+# .. run::
+#    :expect: of 40 numbers
+#    :show: 0 4
+#    :mark: Resuming|state of
+#
+#    python -m tools.series run zero@1 1 1 | tail -n 1
+#    python -m tools.series run --probe zero@1 2 1
+#
+# Twice as much: 40 numbers and 2. ``load_state_dict`` puts this rank's part into the SGD optimizer
+# inside of ZeRO, which uses it. It also puts it into the ``state`` of the wrapper, which nothing
+# reads. On the CPU the two share their memory. On a GPU, each would be a separate copy of what was
+# read into host memory. With two GPUs, a resumed run would save no memory at all. (This follows from
+# the source of PyTorch 2.13. This page was built without a GPU.)
+#
+# .. lesson-diff:: zero
+#    :edit: keep-one-copy
+#    :confirmed: 07ac08c99fd8
+#
+#    The wrapper's ``state`` was empty before the resume. Empty it again.
+#
+# .. run::
+#    :expect: of 20 numbers
+#    :show: 0 4
+#    :mark: Resuming|state of
+#
+#    python -m tools.series run zero 1 1 | tail -n 1
+#    python -m tools.series run --probe zero 2 1
+#
+# Does a resumed run end like one that never stopped? Run 5 epochs, then resume up to 10, and
+# compare with 10 at once:
+#
+# .. run::
+#    :expect: (?m)^equal, bit for bit
+#    :mark: ^equal|Resuming
+#
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 5 5 | tail -n 1
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 5 | grep -v loss
+#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 --checkpoint_path whole.pt | tail -n 1
+#    python docs/labs/same.py zero.pt whole.pt
+#
+# Each rank receives the whole state and takes its own part, so the number of ranks may change.
+
+# %% [markdown]
+# What it costs
+# -------------
+#
+# - **Messages.** DDP's :term:`all-reduce` sends and receives about two numbers per weight on each
+#   rank (:doc:`1_theory`). ZeRO then broadcasts each updated weight, which is one more number: half
+#   as much again. These broadcasts come after ``backward()``, so it cannot hide them.
+# - **Saving.** ``consolidate_state_dict`` sends each part of the state to every rank of the node,
+#   although only one keeps it. ZeRO pickles the parts, and on GPUs the messages take GPU memory.
+#   Save less often if the state is large.
+# - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
+#   divides the gradients too, and the third one also the weights. PyTorch has the third stage as
+#   ``fully_shard``.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: beyond_zero
+#    :next: :doc:`5_minGPT`
+#
+#    You can now divide the optimizer's state among ranks with nine changed lines, and show that the
+#    training and its checkpoint stay the same.
+#
+#    .. fold:: You train 1 billion weights with AdamW on 4 GPUs. How much memory does ZeRO save on each?
+#
+#       The state has 2 billion numbers, which are 8 GB in fp32. Each GPU holds a quarter, 2 GB, so
+#       ZeRO saves 6 GB. The weights and the gradients, 4 GB each, stay on every GPU.
+#
+#    .. fold:: You move ``consolidate_state_dict`` below the ``return``. What happens?
+#
+#       Training hangs. Only the first rank of each node calls it, and waits for a broadcast in the
+#       group of the node. The others are in the next epoch already, and wait for that rank in DDP's
+#       all-reduce.
+#
+#    .. fold:: Your model has one very large embedding and many small layers. Does ZeRO divide its state well?
+#
+#       No. ZeRO never splits a tensor, so one rank holds all of the embedding's state, however many
+#       ranks there are. ``fully_shard`` splits each parameter.
