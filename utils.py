@@ -117,10 +117,13 @@ def say_if_no_gpu():
     if _accelerator() or not first:
         return
     built_for, why = torch.version.cuda or torch.version.hip, "No GPU"
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible == "":
         why = "CUDA_VISIBLE_DEVICES is empty"
     elif torch.accelerator.is_available():
         why = f"No collectives on {torch.accelerator.current_accelerator()}"
+    elif built_for and visible:
+        why = f"CUDA_VISIBLE_DEVICES is {visible}, but torch finds no such GPU"
     elif built_for:
         why = f"This torch is built for CUDA/ROCm {built_for} but finds no GPU (check the driver)"
     show(f"{why}: training on the CPU")

@@ -49,6 +49,7 @@ def _parser():
     add = parser.add_argument
     add("--cpu", type=_positive, metavar="N", help="run a CUDA script on N CPU processes")
     add("--restart", action="store_true", help="kill a rank after a save, and compare")
+    add("--parity", action="store_true", help="compare with one process and a larger batch")
     add("--nodes", type=int, choices=[2], help="run it as two nodes with one process each")
     add("--limit", type=float, default=300, metavar="SECONDS", help="end it then; default: 300")
     add("--json", type=Path, metavar="FILE", help="write the findings to FILE, too")
@@ -82,14 +83,17 @@ def diagnose(options, command: list[str]) -> int:
     with temporary as folder, ended_with_us(folder):
         ignored = frozenset(options.ignore)
         one = Diagnosis(command, Path(folder), options.limit, options.cpu, ignored, _progress())
-        {"restart": one.restarted, "nodes": one.on_nodes}.get(_plan(options), one.once)()
+        plans = {"restart": one.restarted, "nodes": one.on_nodes, "parity": one.in_parity}
+        plans.get(_plan(options), one.once)()
         return _tell(one, options)
 
 
 def _plan(options):
-    if options.restart and options.nodes:
-        raise Mistake("--restart and --nodes cannot be combined: run them one after the other")
-    return "restart" if options.restart else "nodes" if options.nodes else None
+    plans = [name for name in ("restart", "parity", "nodes") if getattr(options, name)]
+    if len(plans) > 1:
+        names = " and ".join(f"--{name}" for name in plans)
+        raise Mistake(f"{names} cannot be combined: run them one after the other")
+    return plans[0] if plans else None
 
 
 def _tell(one, options):

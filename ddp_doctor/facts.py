@@ -32,10 +32,12 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 optimizer has now; kept: its tensors of state; together: by all ranks; thread: not
                 the main one
     opened, removed   a file to write to: path
-    elsewhere   a file to write to, outside the user's folders
+    elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)
     raised      an exception that ended a process: type, message, where
-    mapped      what --cpu has mapped
+    mapped      what --cpu or --parity has replaced
+    gradient    of an optimizer's step, with --parity: squares, projections of each parameter's,
+                and whether the model has batch_norm
     fault       the failure that the doctor itself caused
     unobserved  a part of torch that the probe cannot watch
     left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it),

@@ -1,4 +1,4 @@
-"""What is run for a diagnosis: the command once, on two nodes, or killed and started again."""
+"""What is run for a diagnosis: the command once, on two nodes, killed, or in one process, too."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from .copies import copy
 from .facts import Run
 from .observe import Observer, Start
 from .rule import Finding, examine
-from .rules import files, restart
+from .rules import files, parity, restart
 
 IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
 AFTER = 3  # steps between a save and the kill
@@ -79,12 +79,26 @@ class Diagnosis:
         self.findings.sort(key=lambda finding: finding.order)
         self.unexamined += restart.unexamined(run)
 
-    def _in_copy(self, name, fault=None):
+    def in_parity(self):
+        """With its processes, then in one process that has batches as large as theirs together."""
+        run = self._in_copy("several", DOCTOR_PARITY="1")
+        number = len(run.trained)
+        if run.status != 0 or number < 2:
+            self._examine(run)
+            self.unexamined.append(f"parity: {number} processes trained, status {run.status}")
+            return
+        own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
+        command = in_one_process(self.command)
+        run.reference = self._in_copy("one", command=command, DOCTOR_PARITY=str(number), **own)
+        self.run, self.findings = run, examine(run, self.ignored, parity)
+        self.unexamined += parity.unexamined(run)
+
+    def _in_copy(self, name, fault=None, command=None, **own):
         place, env = self._copy(name)
-        env["DOCTOR_EVERY"] = "1"
+        env |= {"DOCTOR_EVERY": "1", **own}
         observer = self._observer(f"{name} facts", [place])
         first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
-        command = _inside(self.command, place)
+        command = _inside(command or self.command, place)
         if not observer.play(0, [Start(command, place, first)]) and fault:
             observer.play(1, [Start(command, place, env)])
         return observer.run()
@@ -127,8 +141,29 @@ def is_torchrun(command: list[str]) -> bool:
     return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:3]
 
 
+def in_one_process(command: list[str]) -> list[str]:
+    return _torchrun(command, "--standalone", "--nproc-per-node=1")
+
+
+def _first_gpu():
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
 def across_nodes(command: list[str]) -> list[str]:
     """The same torchrun, as one of two agents that meet on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return _torchrun(
+        command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+        "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
+    )  # fmt: skip
+
+
+def _torchrun(command, *own):
+    """The same torchrun with other options for where it runs. Another command is unchanged."""
+    if not is_torchrun(command):
+        return command
     start = 1 if Path(command[0]).name == "torchrun" else 3
     kept, words = [], iter(command[start:])
     for word in words:
@@ -142,9 +177,4 @@ def across_nodes(command: list[str]) -> list[str]:
             kept.append(word)
             if "=" not in word and name in ("max-restarts", "monitor-interval", "start-method"):
                 kept.append(next(words, ""))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    own = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--local-addr=127.0.0.1",
-           f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}"]  # fmt: skip
     return [*command[:start], *own, *kept]

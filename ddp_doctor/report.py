@@ -8,7 +8,7 @@ import textwrap
 from .facts import Run
 from .plans import Diagnosis
 from .rule import SEVERITIES
-from .rules import data, files
+from .rules import data, files, parity, processes
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 COLORS = {"error": "31", "warning": "33", "note": "2"}
@@ -39,7 +39,8 @@ def header(run: Run) -> str:
 def unexamined(one: Diagnosis) -> list[str]:
     """What no rule could look at, and why."""
     run = one.run
-    found = [*data.unexamined(run), *files.unexamined(run), *one.unexamined]
+    found = [*processes.unexamined(run), *data.unexamined(run), *files.unexamined(run)]
+    found += one.unexamined
     found += [f"{fact['part']}: {fact['error']}" for fact in run.all("unobserved")]
     return list(dict.fromkeys(found))
 
@@ -50,7 +51,9 @@ def write(one: Diagnosis, everything: bool, page: str):
     color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     print(f"\n── ddp-doctor: {header(one.run)}", file=sys.stderr)
     if mapped := dict.fromkeys(fact["what"] for fact in one.run.all("mapped")):
-        print(f"with --cpu: {', '.join(mapped)}", file=sys.stderr)
+        print(f"replaced: {', '.join(mapped)}", file=sys.stderr)
+    if one.run.reference and (told := parity.result(one.run)):
+        print(told, file=sys.stderr)
     hidden = 0
     notes = 0
     for finding in one.findings:

@@ -70,6 +70,7 @@ REASONS = {
     "No collectives on mps": {"kind": "mps", "count": 1},
     "This torch is built for CUDA/ROCm 13 but finds no GPU (check the driver)": {"cuda": "13"},
     "CUDA_VISIBLE_DEVICES is empty": {"cuda": "13"},
+    "CUDA_VISIBLE_DEVICES is 1,5, but torch finds no such GPU": {"cuda": "13"},
 }
 
 
@@ -77,7 +78,8 @@ REASONS = {
 @pytest.mark.parametrize("why", REASONS)
 def test_one_process_says_why_the_cpu(why, tmp_path):
     """`fake` sets torch's answers about the machine, because none of these is at hand."""
-    env = ALONE | ({"CUDA_VISIBLE_DEVICES": ""} if "VISIBLE" in why else {})
+    visible = re.match("CUDA_VISIBLE_DEVICES is (1,5)?", why)
+    env = ALONE | ({"CUDA_VISIBLE_DEVICES": visible[1] or ""} if visible else {})
     process = python(
         "multigpu_torchrun", 1, 1, cwd=tmp_path, env=env, before=fake(**REASONS[why])
     )

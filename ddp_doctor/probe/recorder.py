@@ -260,7 +260,9 @@ class After(importlib.abc.MetaPathFinder):
 def _watch_torch(torch):
     global compiling
     compiling = torch.compiler.is_compiling
-    for part in (*(["on_cpu"] if "DOCTOR_CPU" in os.environ else []), *PARTS):
+    before = ["on_cpu"] if "DOCTOR_CPU" in os.environ else []
+    after = ["parity"] if "DOCTOR_PARITY" in os.environ else []
+    for part in (*before, *PARTS, *after):
         try:
             importlib.import_module(f"{__name__}.{part}").watch()
         except Exception as error:  # another torch version: the run has fewer facts

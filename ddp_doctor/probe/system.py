@@ -15,6 +15,11 @@ _synced = {}  # by inode: the file's state when os.fsync sent it to the disk
 _elsewhere = set()
 _linked = [*filter(None, os.environ.get("DOCTOR_LINKED", "").split(os.pathsep))]
 _WRITE = os.O_WRONLY | os.O_RDWR
+_TEMPORARY = os.path.join(os.environ.get("TMPDIR", "/tmp"), "")
+_CACHES = (
+    os.path.realpath(sys.prefix) + os.sep, os.path.expanduser("~/.cache/"), "/proc/",
+    f"{_TEMPORARY}torchinductor_", f"{_TEMPORARY}pytorch-errorfile-",
+)  # fmt: skip
 
 
 def watch():
@@ -81,7 +86,7 @@ def _audit(event, args):
         protect(path)
         if path.startswith(tuple(homes)):
             fact("opened", path=place(args[0]))
-        elif path not in _elsewhere and len(_elsewhere) < 100:
+        elif not path.startswith(_CACHES) and path not in _elsewhere and len(_elsewhere) < 100:
             _elsewhere.add(path)
             fact("elsewhere", path=path)
     elif event == "socket.bind" and isinstance(args[1], tuple):

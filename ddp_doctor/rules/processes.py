@@ -19,7 +19,7 @@ def nothing_trained(run):
     A green check that ran nothing. On a machine without a GPU, a script that starts one process per
     GPU starts none.
     """
-    if run.status == 0 and not any(w.first("step") for w in run.processes):
+    if run.status == 0 and not any(w.first("step", "loaded") for w in run.processes):
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
@@ -179,3 +179,10 @@ def group_not_left(run):
     stay = [worker for worker in run.ranks if worker.first("joined") and not worker.first("left")]
     if run.status == 0 and stay:
         yield ranks(stay), None
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    loaded = run.first("loaded")
+    if run.status == 0 and loaded and not any(w.first("step") for w in run.processes):
+        yield f"the training: no step was made; has the run in {loaded['path']} ended before?"

@@ -3,6 +3,9 @@
 `run` is the one in which a rank was killed, and `run.reference` the undisturbed one.
 """
 
+import os
+from collections.abc import Iterator
+
 from ..rule import rule
 from .files import saves
 
@@ -130,14 +133,19 @@ def resume_differs(run):
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 
 
-def unexamined(run) -> list[str]:
+def unexamined(run) -> Iterator[str]:
     """What these rules could not look at, and why."""
     if not run.first("fault"):
-        return ["a restart: the rank was not killed"]
-    if not _again(run):
-        return ["a restart: no step was made after it"]
-    if not _read_checkpoint(run):
-        return ["a restart: the second start read no checkpoint with torch.load"]
-    if ends_differently(run) and not run.repeats:
-        return ["the final weights after a restart: two undisturbed runs differ, too"]
-    return []
+        yield "a restart: the rank was not killed"
+    elif not _again(run):
+        yield "a restart: no step was made after it"
+    elif not _read_checkpoint(run):
+        yield "a restart: the second start read no checkpoint with torch.load"
+    elif ends_differently(run) and not run.repeats:
+        yield "the final weights after a restart: two undisturbed runs differ, too"
+    wrote = dict.fromkeys(fact["path"] for fact in run.all("elsewhere"))
+    if paths := [path for path in wrote if os.path.isfile(path)]:  # others only passed something
+        yield (
+            f"files outside the folder, which both runs wrote to: {', '.join(paths[:3])}"
+            f"{' …' if len(paths) > 3 else ''}"
+        )

@@ -34,6 +34,13 @@ def device_from_rank(run):
     On the second of two nodes with 8 GPUs, rank 8 asks for GPU 8, which does not exist. Use
     `LOCAL_RANK`, which counts the processes of one node.
     """
+    for worker in run.processes:
+        chosen, size = worker.first("chosen"), worker.process.get("local_world_size")
+        if chosen and size and (chosen["index"] or 0) >= size:
+            yield (
+                f"{worker.name}, one of {size} on its node, chose device {chosen['index']}"
+            ), chosen["where"]
+            return
     for path, tree in _trees(run):
         by_rank = {
             target.id

@@ -1,0 +1,78 @@
+"""More than one run: in one process, on two nodes, with files outside the folder."""
+
+import pytest
+
+from docs.defects import CORRECT
+
+from .doctor import diagnose, python
+
+UNDER_TORCHRUN = CORRECT.partition('if __name__ == "__main__"')[0] + (
+    'train(int(os.environ["RANK"]), "env://", int(os.environ["WORLD_SIZE"]))\n'
+)
+CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=2", "train.py")
+
+
+def under_torchrun(folder, text, *options):
+    (folder / "train.py").write_text(text)
+    return diagnose(folder, *TORCHRUN, options=options)
+
+
+def test_as_many_processes_train_as_one(tmp_path):
+    seen = under_torchrun(tmp_path, UNDER_TORCHRUN, "--parity")
+    assert seen.ran.status == 0, seen.ran.tail
+    assert "parity: the gradients of 32 steps are equal" in seen.ran.out
+    assert "AdamW → plain SGD, no dropout" in seen.ran.out
+    assert seen.report["findings"] == seen.report["not examined"] == []
+
+
+@pytest.mark.parametrize(
+    ("new", "times"),
+    [("(loss / world_size).backward()", "0.50"),
+     ("loss.backward(); [dist.all_reduce(p.grad) for p in model.parameters()]", "2.00")],
+)  # fmt: skip
+def test_a_wrong_scale_is_named(tmp_path, new, times):
+    text = UNDER_TORCHRUN.replace("loss.backward()", new).replace(CLIP, "")
+    seen = under_torchrun(tmp_path, text, "--parity")
+    (finding,) = seen.found["parity"]
+    assert finding["evidence"] == f"at step 1 the gradient is {times} times that of one process"
+    assert seen.ran.status == 1
+
+
+def test_parity_needs_a_command_for_one_process(tmp_path):
+    seen = python(tmp_path, CORRECT, "--parity")
+    assert seen.report["findings"] == []
+    (why,) = seen.report["not examined"]
+    assert why.startswith("parity: 2 processes trained where one was asked for")
+
+
+def test_on_two_nodes_a_device_too_high_is_named(tmp_path):
+    """By what it does: the source does not show that this number is the rank."""
+    chosen = "    index = dist.distributed_c10d._get_default_group().rank()\n"
+    chosen += "    torch.cuda.set_device(index)\n    dataset = Tokens()\n"
+    text = UNDER_TORCHRUN.replace("    dataset = Tokens()\n", chosen)
+    seen = under_torchrun(tmp_path, text, "--nodes", "2", "--cpu", "2")
+    (finding,) = seen.found["device-from-rank"]
+    assert finding["evidence"] == "rank 1, one of 1 on its node, chose device 1"
+    line = text.splitlines()[int(finding["where"].rpartition(":")[2]) - 1]
+    assert "set_device(index)" in line
+
+
+def test_files_outside_the_folder_are_named(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside.txt"
+    inside.mkdir()
+    text = CORRECT.replace("    model = DDP(Model())\n", (
+        f"    open({str(outside)!r}, 'w').close()\n    model = DDP(Model())\n"
+    ))  # fmt: skip
+    seen = python(inside, text, "--restart")
+    assert seen.report["findings"] == []
+    (why,) = seen.report["not examined"]
+    assert why == f"files outside the folder, which both runs wrote to: {outside}"
+
+
+def test_a_finished_run_that_is_started_again_is_no_error(tmp_path):
+    python(tmp_path, CORRECT)
+    seen = python(tmp_path, CORRECT)
+    assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail
+    (why,) = seen.report["not examined"]
+    assert why == "the training: no step was made; has the run in checkpoint.pt ended before?"
