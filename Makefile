@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
+WORKERS ?= 2
 
 .PHONY: help run test test-all soak docs clean
 .DEFAULT_GOAL := help
@@ -16,11 +17,11 @@ run: ## Set everything up, then train on every GPU, or on two CPU processes
 
 test: ## Set everything up, then run the quick tests, some of every part (3 minutes)
 	@$(bootstrap) test
-	$(PY) -m pytest -m quick -n 2 --dist worksteal
+	$(PY) -m pytest -m quick -n $(WORKERS) --dist worksteal
 
 test-all: ## Set everything up, then run all tests except make soak's and the site's
 	@$(bootstrap) test
-	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of kills
 	@$(bootstrap) test

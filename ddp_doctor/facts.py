@@ -36,8 +36,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     renamed     source, path, synced (fsync came before)
     raised      an exception that ended a process: type, message, where
     mapped      what --cpu or --parity has replaced
-    gradient    of an optimizer's step, with --parity: squares, projections of each parameter's,
-                and whether the model has batch_norm
+    projected   the gradient of a step, with --parity: of each parameter's the square and a
+                projection; batch_norm
     fault       the failure that the doctor itself caused
     unobserved  a part of torch that the probe cannot watch
     left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it),

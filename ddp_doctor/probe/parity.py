@@ -90,6 +90,6 @@ def _note_gradient(optimizer):
             squares.append(float(flat @ flat))
             projections.append(float(flat @ signs))
     recorder.fact(
-        "gradient", squares=squares, projections=projections, where=recorder.where(),
+        "projected", squares=squares, projections=projections, where=recorder.where(),
         batch_norm=any(isinstance(m, _BatchNorm) and m.training for m in training.model.modules()),
     )  # fmt: skip

@@ -1,14 +1,13 @@
 """Watch forward passes, backward passes and optimizer steps."""
 
 import contextlib
+import functools
 import math
 import threading
-import warnings
 import zlib
 
 import _ddp_doctor as recorder
 import torch
-from torch.nn.modules import module as modules
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import optimizer as optimizers
@@ -18,11 +17,11 @@ MOST = 4096  # numbers of a tensor in its fingerprint, evenly spaced
 ROWS = 64  # of a batch to tell apart
 
 
-class Nested(threading.local):
-    depth = 0  # of the module calls that run in this thread
+class Calls(threading.local):
+    running = False  # whether a module is called in this thread: calls inside it are no facts
 
 
-nested = Nested()
+calls = Calls()
 replicated = set()  # ids of the parameters that DDP synchronizes
 model = torch.nn.Module()  # the last that was called, without its wrappers
 last = None  # the last optimizer that made a step
@@ -34,9 +33,7 @@ _losses, _first_loss = [], 1
 
 
 def watch():
-    warnings.filterwarnings("ignore", "Using `torch.compile.*global hooks")  # they are ours
-    modules.register_module_forward_pre_hook(_begin_forward)
-    modules.register_module_forward_hook(_end_forward, with_kwargs=True, always_call=True)
+    torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
     torch.autograd.backward = recorder.around(
         torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
     )
@@ -81,25 +78,27 @@ def _inside_ddp(module):
 @contextlib.contextmanager
 def unnoticed():
     """Meanwhile, calls of modules are no facts."""
-    depth, nested.depth = nested.depth, nested.depth + 1
+    before, calls.running = calls.running, True
     try:
         yield
     finally:
-        nested.depth = depth
+        calls.running = before
 
 
-def _begin_forward(module, args):
-    if not recorder.compiling():
-        nested.depth += 1
+def _watched(call):
+    """Of nested calls, only the outermost is a fact. Global hooks would make each of them slow."""
 
-
-def _end_forward(module, args, kwargs, output=None):
-    """After an exception, torch passes neither `kwargs` nor an output, but None."""
-    if not recorder.compiling():
-        nested.depth = max(0, nested.depth - 1)
-        main = threading.current_thread() is threading.main_thread()
-        if nested.depth == 0 and main and kwargs is not None:
+    @functools.wraps(call)
+    def wrapped(module, *args, **kwargs):
+        if recorder.compiling() or calls.running:
+            return call(module, *args, **kwargs)
+        with unnoticed():
+            output = call(module, *args, **kwargs)
+        if threading.current_thread() is threading.main_thread():
             _note_forward(module, args, kwargs, output)
+        return output
+
+    return wrapped
 
 
 @recorder.guarded

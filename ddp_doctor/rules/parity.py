@@ -49,7 +49,7 @@ def _compared(run):
 
     Ends at the step where they part, or where the samples are others. The second result says why.
     """
-    if not run.reference or not run.all("gradient"):
+    if not run.reference or not run.all("projected"):
         return [], None
     alone = run.reference.trained
     if len(alone) != 1:
@@ -74,8 +74,8 @@ def _compared(run):
 def _steps(worker):
     """The samples of each optimizer step, and its gradient."""
     rows = []
-    for fact in worker.all("forward", "gradient"):
-        if fact["kind"] == "gradient":
+    for fact in worker.all("forward", "projected"):
+        if fact["kind"] == "projected":
             yield rows, fact
             rows = []
         else:

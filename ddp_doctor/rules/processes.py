@@ -2,8 +2,9 @@
 
 import re
 import signal
+from itertools import zip_longest
 
-from ..facts import lost
+from ..facts import Worker, lost
 from ..rule import rule
 from .words import ranks
 
@@ -96,38 +97,52 @@ def calls_differ(run):
     disagree hang, crash, or mix up data.
     """
     workers = run.attempts[-1].ranks
-    if len(workers) < 2 or not (run.status or run.first("hung", "late")):
+    if not (run.status or run.first("hung", "late")):
         return
-    sequences = [_calls(worker) for worker in workers]
-    for worker, calls in zip(workers[1:], sequences[1:], strict=True):
-        for number, (one, other) in enumerate(zip(sequences[0], calls, strict=False), 1):
-            if one[0] != other[0]:
-                yield (
-                    f"call {number}: {workers[0].name} {_named(one)}, {worker.name} {_named(other)}"
-                ), other[1]
-                return
-        if len(calls) != len(sequences[0]) and run.first("hung"):
-            few, many = sorted((sequences[0], calls), key=len)
-            who = workers[0] if many is sequences[0] else worker
-            yield f"{who.name} makes call {len(few) + 1}, {_named(many[len(few)])}, alone", many[
-                len(few)
-            ][1]
-            return
-
-
-def _calls(worker):
-    reduces = worker.first("replicated")
-    calls = []
-    for fact in worker.all("collective", "backward"):
-        if fact.get("part") or (fact["kind"] == "backward" and not reduces):
+    for number, (one, mine), (other, theirs) in differences(workers):
+        if mine and theirs:
+            yield (
+                f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
+            ), theirs["where"]
+        elif run.first("hung"):
+            who, call = (one, mine) if mine else (other, theirs)
+            yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
+        else:
             continue
-        calls.append(((fact.get("what", "backward"), fact.get("bytes", 0)), fact["where"]))
-    return calls
+        return
+
+
+def differences(workers: list[Worker]):
+    """Where each rank's calls first differ from rank 0's: the number, and a rank and call twice.
+
+    A call is None after a rank's last one.
+    """
+    first = calls(workers[0]) if workers else []
+    for other in workers[1:]:
+        for number, (mine, theirs) in enumerate(zip_longest(first, calls(other)), 1):
+            if not (mine and theirs) or _kind(mine) != _kind(theirs):
+                yield number, (workers[0], mine), (other, theirs)
+                break
+
+
+def calls(worker: Worker) -> list[dict]:
+    """Its collectives of all ranks. The backward pass of DDP is one, too."""
+    found, ddp = [], False
+    for fact in worker.all("collective", "backward"):
+        ddp |= fact.get("what") == "DDP"
+        if not fact.get("part") and (fact["kind"] == "collective" or ddp):
+            found.append(fact)
+    return found
+
+
+def _kind(call):
+    what = call.get("what", "backward")
+    return what, 0 if what == "DDP" else call.get("bytes", 0)  # DDP itself compares models
 
 
 def _named(call):
-    (what, size), place = call
-    return f"{what}{f' of {size:,} bytes' if size else ''} ({place})"
+    what, size = call.get("what", "backward"), call.get("bytes", 0)
+    return f"{what}{f' of {size:,} bytes' if size else ''} ({call['where']})"
 
 
 @rule("warning")

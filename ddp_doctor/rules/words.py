@@ -5,10 +5,8 @@ from ..facts import Worker
 
 def ranks(workers: list[Worker]) -> str:
     """`rank 0`, `ranks 0 and 1`, `ranks 0, 1 and 3`."""
-    names = [str(worker.rank) for worker in workers]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    *others, last = sorted("?" if worker.rank is None else str(worker.rank) for worker in workers)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 def times(number: int) -> str:

@@ -5,8 +5,8 @@
 
        python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
 
-The body is shell lines, and `line` the number of the one whose output is shown. kill.py begins each
-line of its output with the seconds since the start. The build runs the lines as the directive `run`
+The body is shell lines, and `line` the number of the one whose output is shown. Each line of that
+begins with the seconds since the start, as kill.py's do. The build runs the lines as the directive `run`
 does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js plays it.
 """
 
@@ -57,7 +57,7 @@ class Terminal(SphinxDirective):
 
 
 def mark(text):
-    return ' class="event"' if text.startswith(("---", "Resuming")) else ""
+    return ' class="event"' if text.startswith(("---", "Resuming", "✗", "! ")) else ""
 
 
 def setup(app):

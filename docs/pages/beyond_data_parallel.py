@@ -115,8 +115,15 @@ Several devices in one process, and why not
 #
 # Both DP and DDP use the GPUs that the process sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two of a
 # machine's, and renumbers them: inside the process, ``cuda:0`` is the machine's GPU 1, and ``cuda:1``
-# its GPU 5. So the script never contains the numbers of a machine. Set the variable before Python
-# starts, because CUDA reads it once. An empty value hides all GPUs:
+# its GPU 5. So the script never contains the numbers of a machine. torch reads the variable even where
+# it finds no GPU:
+#
+# .. run::
+#    :expect: \{0: 1, 1: 5\}
+#
+#    CUDA_VISIBLE_DEVICES=1,5 python -c "import torch; print(dict(enumerate(torch.cuda._parse_visible_devices())))"
+#
+# Set it before Python starts, because CUDA reads it once. An empty value hides all GPUs:
 #
 # .. run::
 #    :expect: CUDA_VISIBLE_DEVICES is empty|No GPU

@@ -39,6 +39,28 @@ def changed(lesson: str, *changes: tuple[str, str]) -> str:
     return text
 
 
+def together(table: dict, most: int = 4) -> dict[str, tuple[str, list]]:
+    """The same right answers `(lesson, changes)`, with up to `most` of them in each script."""
+    scripts = []
+    for name, (lesson, changes) in table.items():
+        for names, of, made in scripts:
+            if of == lesson and len(names) < most and _fit(lesson, [*made, *changes]):
+                names.append(name)
+                made.extend(changes)
+                break
+        else:
+            scripts.append(([name], lesson, [*changes]))
+    return {", ".join(names): (lesson, changes) for names, lesson, changes in scripts}
+
+
+def _fit(lesson, changes):
+    """Whether no change alters the text of another one."""
+    text = LESSONS[lesson].source.text
+    return all(text.count(old) == 1 for old, _ in changes) and len({o for o, _ in changes}) == len(
+        changes
+    )
+
+
 def extra(name: str) -> list:
     """The checks of an exercise of multigpu that has one more."""
     return [EXTRA[name], *OF["multigpu"]]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.workshop.scripts import assert_right, changed
+from tests.workshop.right_saves import SAVE, SAVES, WRITER
+from tests.workshop.scripts import assert_right, changed, extra, together
 
 EPOCH = "            self._run_epoch(epoch)\n"
 DDP = "DDP(model.to(self.device))"
@@ -12,7 +13,6 @@ LOADER = "batch_size, sampler=sampler)"
 SET_EPOCH = "        self.train_data.sampler.set_epoch(epoch)  # or the order never changes\n"
 BATCHES = "        for source, targets in self.train_data:\n"
 BACKWARD = "        loss.backward()\n"
-WRITER = "        if dist.get_rank() != 0:\n            return\n        checkpoint"
 BARRIER = "    dist.barrier()  # wait for the last save\n"
 
 
@@ -154,7 +154,29 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_it_passes(name):
-    lesson, changes = RIGHT[name]
+ALL = SAVES | RIGHT
+COMBINED = together(ALL)
+
+
+@pytest.mark.parametrize("names", COMBINED, ids=str)
+def test_several_at_once_pass(names):
+    lesson, changes = COMBINED[names]
     assert_right(lesson, changed(lesson, *changes))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ALL)
+def test_each_passes_alone(name):
+    lesson, changes = ALL[name]
+    assert_right(lesson, changed(lesson, *changes))
+
+
+def test_own_writing_that_survives_a_power_cut():
+    text = changed("multigpu", (SAVE,
+        "        with open(self.path + '.part', 'wb') as file:\n"
+        "            torch.save(checkpoint, file)\n"
+        "            file.flush()\n"
+        "            os.fsync(file.fileno())\n"
+        "        os.replace(self.path + '.part', self.path)\n",
+    ))  # fmt: skip
+    assert_right("multigpu", text, extra("survives-a-power-cut"))

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.workshop.right_saves import RENAMED, SAVE, counted
 from tests.workshop.scripts import changed, extra, mistake
 from tests.workshop.test_other_right_answers import (
     BACKWARD,
@@ -14,7 +15,6 @@ from tests.workshop.test_other_right_answers import (
     LOADER,
     PORT,
 )
-from tests.workshop.test_other_right_saves import RENAMED, SAVE, counted
 
 TOTALS = "totals[0] += loss * len(source)"
 COUNT = "totals[1] += len(source)"
@@ -149,6 +149,8 @@ WRONG = {
         "multigpu", [(BACKWARD, "        (loss / 2).backward()\n")],
         "gradient-is-mean", r"used a gradient of length 0\.8\d+; the mean of all ranks' has 1\.6",
     ),
+}  # fmt: skip
+RARE = {
     "a gradient averaged by DDP and summed by hand": (
         "multigpu",
         [(BACKWARD, BACKWARD + "        for weight in self.model.parameters():\n"
@@ -241,9 +243,9 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, *(pytest.param(n, marks=pytest.mark.soak) for n in RARE)])
 def test_it_fails_and_its_cause_is_named(name):
-    lesson, changes, check, seen = WRONG[name]
+    lesson, changes, check, seen = (WRONG | RARE)[name]
     checks = extra(check) if check == "survives-a-power-cut" else None
     found, evidence = mistake(lesson, changed(lesson, *changes), checks=checks)
     assert found == check and re.search(seen, evidence), evidence

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from ddp_doctor.facts import shown
+from ddp_doctor.rules.words import ranks
 
 from ..judge import check
 from ..worker import SAMPLES
-from .words import ranks
 
 
 def _whole_epochs(run):

@@ -3,8 +3,9 @@
 import os
 from collections import defaultdict
 
+from ddp_doctor.rules.words import ranks
+
 from ..judge import check
-from .words import ranks
 
 
 @check("2_multigpu", "save-once", "multigpu", "multigpu_torchrun")

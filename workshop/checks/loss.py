@@ -5,9 +5,10 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from ddp_doctor.rules.words import ranks
+
 from ..judge import check
 from ..worker import Worker
-from .words import ranks
 
 LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 

@@ -1,11 +1,11 @@
 """Processes, their group, and how they end."""
 
-from itertools import zip_longest
-
 from ddp_doctor.facts import lost
+from ddp_doctor.rules.processes import calls, differences
+from ddp_doctor.rules.words import ranks
 
 from ..judge import check
-from .words import and_ending, ending, ranks, wait, waiting
+from .words import and_ending, ending, wait, waiting
 
 
 @check("index")
@@ -116,45 +116,29 @@ def all_take_part(run):
     for attempt in run.attempts:
         raised = [fact for worker in attempt.workers for fact in worker.all("raised", "fault")]
         failed = any(fact["kind"] == "fault" or not lost(fact) for fact in raised)
-        first, *others = attempt.ranks or [None]
-        for other in others:
-            calls = zip_longest(_calls(first), _calls(other))
-            for number, (mine, theirs) in enumerate(calls, 1):
-                if mine and theirs and mine[:2] != theirs[:2]:
-                    return False, (
-                        f"call {number} of {first.name} is {_said(mine)}, that of {other.name} is "
-                        f"{_said(theirs)}"
-                    )
-                if not ((mine and theirs) or failed):  # after a failure, others make fewer calls
-                    more, fewer = (first, other) if mine else (other, first)
-                    return False, (
-                        f"{more.name} calls {_said(mine or theirs)}, {fewer.name} does not; "
-                        f"{wait(run, more)}; {wait(run, fewer)}"
-                    )
+        for number, (first, mine), (other, theirs) in differences(attempt.ranks):
+            if mine and theirs:
+                return False, (
+                    f"call {number} of {first.name} is {_said(first, mine)}, that of {other.name} "
+                    f"is {_said(other, theirs)}"
+                )
+            if not failed:  # after a failure, others make fewer calls
+                (more, call), fewer = ((first, mine), other) if mine else ((other, theirs), first)
+                return False, (
+                    f"{more.name} calls {_said(more, call)}, {fewer.name} does not; "
+                    f"{wait(run, more)}; {wait(run, fewer)}"
+                )
     if run.first("hung"):
         return False, waiting(run)
     members = run.attempts[0].ranks
-    return (True, f"{len(_calls(members[0]))} calls on each rank") if members else None
+    return (True, f"{len(calls(members[0]))} calls on each rank") if members else None
 
 
-def _calls(worker):
-    """What, bytes, where and in which epoch; the backward pass of DDP is a collective too."""
-    calls, ddp = [], False
-    for fact in worker.all("collective", "backward"):
-        epoch = worker.epoch(fact["t"])
-        ddp |= fact["kind"] == "collective" and fact["what"] == "DDP"
-        if fact["kind"] == "collective" and not fact["part"]:  # all ranks of the world
-            size = None if fact["what"] == "DDP" else fact["bytes"]  # DDP itself compares models
-            calls.append((fact["what"], size, fact["where"], epoch))
-        elif fact["kind"] == "backward" and ddp:
-            calls.append(("backward", None, fact["where"], epoch))
-    return calls
-
-
-def _said(call):
-    what, size, where, epoch = call
-    size = f" of {size} bytes" if size else ""
-    return f"{what}{size}{f' ({where})' if where else ''}{f' in epoch {epoch}' if epoch else ''}"
+def _said(worker, call):
+    what, epoch = call.get("what", "backward"), worker.epoch(call["t"])
+    size = f" of {call['bytes']} bytes" if call.get("bytes") and what != "DDP" else ""
+    where = f" ({call['where']})" if call["where"] else ""
+    return f"{what}{size}{where}{f' in epoch {epoch}' if epoch else ''}"
 
 
 @check("3_fault_tolerance", "name-the-cause", "multigpu_torchrun")

@@ -7,13 +7,6 @@ from ..facts import Run
 from ..worker import Worker
 
 
-def ranks(workers: list[Worker]) -> str:
-    """`rank 0`, `ranks 0 and 1`."""
-    numbers = sorted("?" if worker.rank is None else str(worker.rank) for worker in workers)
-    *others, last = numbers
-    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
-
-
 def ending(run: Run) -> str:
     """How the run failed: an exception, a wait, a status; "" if it did not."""
     if run.crash:

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from _ddp_doctor import training
-from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 FEW = 5000  # parameters; the gradients of a larger model are not recorded
@@ -24,20 +23,22 @@ _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's s
 
 def watch():
     """The hooks of training.py were registered before, so they run before these."""
-    modules.register_module_forward_pre_hook(_begin_forward)
-    modules.register_module_forward_hook(_end_forward, with_kwargs=True)
+    torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
     optimizers.register_optimizer_step_pre_hook(_before_step)
 
 
-def _begin_forward(module, args):
-    global _random
-    if not recorder.compiling() and training.nested.depth == 1:
+def _watched(call):
+    @functools.wraps(call)
+    def wrapped(module, *args, **kwargs):
+        global _random
+        if recorder.compiling() or training.calls.running:
+            return call(module, *args, **kwargs)
         _random = torch.get_rng_state()
-
-
-def _end_forward(module, args, kwargs, output):
-    if not recorder.compiling() and training.nested.depth == 0:
+        output = call(module, *args, **kwargs)
         _note_batch(module, args, kwargs, output)
+        return output
+
+    return wrapped
 
 
 @recorder.guarded

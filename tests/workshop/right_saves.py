@@ -1,9 +1,5 @@
 """Right ways to write a checkpoint that a judge of texts would call wrong."""
 
-import pytest
-
-from tests.workshop.scripts import assert_right, changed, extra
-
 WRITER = "        if dist.get_rank() != 0:\n            return\n        checkpoint"
 SAVE = "        utils.save_checkpoint(checkpoint, self.path)\n"
 LOAD = (
@@ -26,7 +22,7 @@ def counted(write, start, read):
     return [('"epochs_run": epoch + 1', write), (SAVE, RENAMED), (LOAD, load)]
 
 
-RIGHT = {
+SAVES = {
     "saved to memory first": ("multigpu_torchrun", [
         (SAVE,
          "        import io\n"
@@ -151,20 +147,3 @@ RIGHT = {
          "        os.replace('new', self.path)\n"),
     ]),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_it_passes(name):
-    lesson, changes = RIGHT[name]
-    assert_right(lesson, changed(lesson, *changes))
-
-
-def test_own_writing_that_survives_a_power_cut():
-    text = changed("multigpu", (SAVE,
-        "        with open(self.path + '.part', 'wb') as file:\n"
-        "            torch.save(checkpoint, file)\n"
-        "            file.flush()\n"
-        "            os.fsync(file.fileno())\n"
-        "        os.replace(self.path + '.part', self.path)\n",
-    ))  # fmt: skip
-    assert_right("multigpu", text, extra("survives-a-power-cut"))
