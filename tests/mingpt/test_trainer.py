@@ -58,6 +58,7 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
     assert min(found.values()) < max(found.values()) - 0.2  # and the model has learned
 
 
+@pytest.mark.soak  # minutes of a C++ compiler
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")

@@ -39,12 +39,13 @@ def changed(lesson: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def together(table: dict, most: int = 4) -> dict[str, tuple[str, list]]:
+def together(table: dict, alone: set[str], most: int = 4) -> dict[str, tuple[str, list]]:
     """The same right answers `(lesson, changes)`, with up to `most` of them in each script."""
     scripts = []
     for name, (lesson, changes) in table.items():
         for names, of, made in scripts:
-            if of == lesson and len(names) < most and _fit(lesson, [*made, *changes]):
+            apart = len(names) == most or of != lesson or alone & {name, *names}
+            if not apart and _fit(lesson, [*made, *changes]):
                 names.append(name)
                 made.extend(changes)
                 break

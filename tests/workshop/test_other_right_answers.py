@@ -155,7 +155,8 @@ RIGHT = {
 
 
 ALL = SAVES | RIGHT
-COMBINED = together(ALL)
+ALONE = {"an optimizer that is sharded", "an L2 penalty on some of the weights"}
+COMBINED = together(ALL, ALONE)
 
 
 @pytest.mark.parametrize("names", COMBINED, ids=str)
