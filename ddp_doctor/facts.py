@@ -7,7 +7,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 os.environ; port: MASTER_PORT
     chosen      set_device was called: index
     bound       a socket was bound to a port: 0 lets the system choose one
-    joining, joined   init_process_group began: port; returned: rank, world_size, backend
+    joining, joined   init_process_group began: port, address (of tcp://); returned: rank,
+                world_size, backend
     collective  what ("DDP": its constructor), bytes passed, part (of the ranks), where
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
                 a store or of a Barrier
@@ -22,7 +23,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
                 optimizer's state, before an optimizer's first step, after step n, at the end
     loader      an iteration over a DataLoader began
-    loading     what that loader is: made (a line), dataset, sampler, shuffle, replicas ...
+    loading     what that loader is: made (a line), dataset, cut (a line that made a Subset of it),
+                sampler, shuffle, replicas ...
     epoch       an iteration ended: the indices drawn and their order, and what was done meanwhile
     content     fingerprints of samples, by index
     clipped     gradients were clipped while they were scaled: scale

@@ -21,6 +21,17 @@ class Case:
 CASES = [
     Case("same-batches", "sampler=sampler)", "shuffle=False)", "loader = DataLoader(training"),
     Case("not-shared", "sampler=sampler)", "shuffle=True)", "loader = DataLoader(training"),
+    Case(
+        "same-noise",
+        "        for tokens, targets in loader:\n            optimizer.zero_grad()\n"
+        "            _, loss = model(tokens, targets)\n",
+        "        same = torch.Generator().manual_seed(epoch)\n"
+        "        for tokens, targets in loader:\n            optimizer.zero_grad()\n"
+        "            noise = torch.randint(VOCABULARY, tokens.shape, generator=same)\n"
+        "            _, loss = model(tokens, targets)\n"
+        "            loss = loss + model(noise, noise)[1]\n",
+        "model(noise, noise)",
+    ),
     Case("every-epoch-alike", "        sampler.set_epoch(epoch)\n", "", "in loader:"),
     Case(
         "sampler-of-another-rank", "DistributedSampler(training)",
@@ -28,7 +39,7 @@ CASES = [
     ),
     Case(
         "split-differs", "[64, 16], torch.Generator().manual_seed(2))", "[64, 16])",
-        "loader = DataLoader(training", ("leak",),
+        "random_split(dataset", ("leak",),
     ),
     Case("leak", "Subset(held, range(", "Subset(dataset, range(", "held_loader = DataLoader("),
     Case("diverged", "_, loss = model(tokens", "_, loss = model.module(tokens", "model.module("),

@@ -83,7 +83,8 @@ def _note_joining(backend=None, init_method=None, *rest, store=None, **others):
     port = None
     with contextlib.suppress(ValueError):
         port = None if store else urlsplit(init_method).port
-    recorder.call("joining", port=port, where=recorder.where())
+    address = init_method if "//" in init_method and not init_method.startswith("tcp://:") else None
+    recorder.call("joining", port=port, address=address, where=recorder.where())
 
 
 def _note_joined(*_, **__):

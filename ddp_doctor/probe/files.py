@@ -14,8 +14,9 @@ from _ddp_doctor.training import fingerprint
 def watch():
     torch.save = around(torch.save, _before_save, _note_file)
     torch.load = around(torch.load, after=_note_load)
-    pickle.dump = around(pickle.dump, after=_note_file)
+    pickle.dump = around(pickle.dump, _before_save, _note_file)
     sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_dcp))
+    sys.meta_path.insert(0, recorder.After("safetensors.torch", _watch_safetensors))
 
 
 def _watch_dcp(checkpoint):
@@ -27,14 +28,30 @@ def _watch_dcp(checkpoint):
     checkpoint.save = around(checkpoint.save, after=note)
 
 
+def _watch_safetensors(module):
+    """Hugging Face's libraries write weights with it."""
+
+    def before(tensors, filename, *_, **__):
+        _before_save(tensors, filename)
+
+    def note(tensors, filename, *_, **__):
+        _note_file(tensors, filename)
+
+    module.save_file = around(module.save_file, before, note)
+
+
 _existed = False
 
 
-def _before_save(obj, f, *_, **__):
+def _before_save(obj=None, f=None, *_, file=None, **__):
     global _existed
-    _existed = isinstance(f, str | os.PathLike) and os.path.exists(f)
-    if _existed:
+    f = file if f is None else f  # as pickle.dump calls it
+    if isinstance(f, str | os.PathLike):
+        _existed = os.path.exists(f)
         system.protect(os.path.realpath(f))
+    else:
+        name = getattr(f, "name", None)
+        _existed = isinstance(name, str) and os.path.realpath(name) in system.overwritten
 
 
 def _path(f):
@@ -49,9 +66,12 @@ def _note_file(obj, f, *_, together=False, **__):
     saved = {leaf["print"] for leaf in content}
     optimizer = training.last
     weights, state = [], []
-    if optimizer is not None and not thread:
-        weights = [fingerprint(p) for p in training.parameters_of(optimizer)]
-        state = [fingerprint(tensor) for tensor in training.state_of(optimizer)]
+    if not thread:
+        by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
+        trained = training.parameters_of(optimizer) if optimizer else by_hand
+        weights = [fingerprint(p) for p in trained]
+        kept = training.state_of(optimizer) if optimizer else ()
+        state = [fingerprint(tensor) for tensor in kept]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
@@ -72,6 +92,8 @@ def _note_load(f, *_, **__):
 
 def _leaves(value, key=None, path=()):
     """What a checkpoint contains: tensors as fingerprints, whole numbers that have a key."""
+    if isinstance(value, torch.nn.Module):
+        value = value.state_dict()
     if isinstance(value, dict):
         pairs = ((str(name), one) for name, one in value.items())
         return [leaf for name, one in pairs for leaf in _leaves(one, name, (*path, name))]

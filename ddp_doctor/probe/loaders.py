@@ -17,12 +17,13 @@ MOST = 1_000_000  # indices of an epoch to write
 EPOCHS = 20  # per loader to write
 CONTENTS = 2048  # samples whose content is compared
 
-_made = weakref.WeakKeyDictionary()  # the line that made a loader
+_made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # of the loaders, by id
 _loaders = []  # keeps a reference, so that no id is used twice
 _epochs = {}  # that run, by the iterator's id
 _early = {}  # indices that an iterator drew before it had an epoch, by its id
 _contents = 0
+_latest = None  # the epoch from which the last batch came
 
 
 class Epoch:
@@ -33,6 +34,7 @@ class Epoch:
         self.indices, self.taken, self.whole = array.array("q"), 0, False
         self.coming = collections.deque()  # batches that were drawn and not yet taken
         self.began = {**recorder.counts}
+        self.until = None  # the counts when another loader went on, if no batch came since then
 
     def draw(self, batch):
         numbers = batch if isinstance(batch, list | tuple) else [batch]
@@ -46,7 +48,7 @@ class Epoch:
         if self.nth < EPOCHS:
             (recorder.notes / name).write_bytes(self.indices.tobytes())
         did = {
-            kind: recorder.counts.get(kind, 0) - self.began.get(kind, 0)
+            kind: (self.until or recorder.counts).get(kind, 0) - self.began.get(kind, 0)
             for kind in ("step", "forward", "evaluation")
         }
         recorder.fact(
@@ -58,14 +60,15 @@ class Epoch:
 
 def watch():
     DataLoader.__init__ = around(DataLoader.__init__, after=_note_made)
+    Subset.__init__ = around(Subset.__init__, after=_note_made)
     DataLoader.__iter__ = _watch_iter(DataLoader.__iter__)
     Iterator._next_index = _watch_index(Iterator._next_index)
     Iterator.__next__ = _watch_next(Iterator.__next__)
     recorder.at_end.append(_end_all)
 
 
-def _note_made(loader, *_, **__):
-    _made[loader] = recorder.where()
+def _note_made(made, *_, **__):
+    _made[made] = recorder.where()
 
 
 def _watch_iter(make):
@@ -122,11 +125,11 @@ def _begin(loader, iterator):
 
 def _describe(loader, epoch):
     sampler, dataset = _distributed(loader), loader.dataset
-    indices = None
-    while isinstance(dataset, Subset):
-        part = [int(index) for index in dataset.indices]
-        indices = part if indices is None else [part[index] for index in indices]
-        dataset = dataset.dataset
+    indices = cut = None
+    while (part := _subset(dataset)) is not None:
+        numbers, cut = [int(index) for index in part.indices], _made.get(part)
+        indices = numbers if indices is None else [numbers[index] for index in indices]
+        dataset = part.dataset
     subset = None
     if indices is not None and epoch.nth == 0:
         subset = f"{os.getpid()}.{epoch.loader}.subset"
@@ -138,10 +141,18 @@ def _describe(loader, epoch):
         dataset=type(dataset).__name__, size=_length(loader.dataset), subset=subset,
         iterable=isinstance(loader.dataset, IterableDataset), sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
-        shuffle=shuffles, drop_last=sampler.drop_last if shared else loader.drop_last,
+        shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
+
+
+def _subset(dataset):
+    """The Subset that a dataset is, or that it transforms sample by sample."""
+    inside = [dataset, *getattr(dataset, "__dict__", {}).values()]
+    subsets = [part for part in inside if isinstance(part, Subset)]
+    alone = len(subsets) == 1 and len(subsets[0]) == _length(dataset)
+    return subsets[0] if alone or isinstance(dataset, Subset) else None
 
 
 def _distributed(loader):
@@ -173,10 +184,13 @@ def _note_drawn(iterator, batch):
 @recorder.guarded
 def _note_taken(iterator, batch):
     """Batches come in the order of their indices, whatever the number of workers."""
-    global _contents
+    global _contents, _latest
     epoch = _epochs.get(id(iterator))
     if epoch is None:
         return
+    if _latest and _latest is not epoch:
+        _latest.until = {**recorder.counts}
+    _latest, epoch.until = epoch, None
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
     rows = next(iter(tensors_in(batch)), None)

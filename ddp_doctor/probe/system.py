@@ -12,6 +12,7 @@ from _ddp_doctor import around, fact, guarded, homes, place
 MOST_LINES = 2000  # of output to record
 
 _synced = {}  # by inode: the file's state when os.fsync sent it to the disk
+overwritten = set()  # files that were there when they were opened to be written anew
 _elsewhere = set()
 _linked = [*filter(None, os.environ.get("DOCTOR_LINKED", "").split(os.pathsep))]
 _WRITE = os.O_WRONLY | os.O_RDWR
@@ -84,6 +85,8 @@ def _audit(event, args):
         if path.startswith((f"{recorder.notes}{os.sep}", "/dev/")):
             return
         protect(path)
+        over = args[2] & os.O_TRUNC and os.path.exists(path)
+        (overwritten.add if over else overwritten.discard)(path)
         if path.startswith(tuple(homes)):
             fact("opened", path=place(args[0]))
         elif not path.startswith(_CACHES) and path not in _elsewhere and len(_elsewhere) < 100:

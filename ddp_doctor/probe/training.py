@@ -55,7 +55,11 @@ def fingerprint(tensor, most=MOST):
 
 
 def local(tensor):
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    """This rank's part of a sharded tensor; of a sparse one, its values."""
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if tensor.layout is torch.sparse_coo:
+        return tensor.coalesce().values()
+    return tensor.values() if "sparse" in str(tensor.layout) else tensor
 
 
 def tensors_in(value):
@@ -122,7 +126,8 @@ def _note_forward(module, args, kwargs, output):
         return
     if number == 1:
         _names.update((id(p), name) for name, p in model.named_parameters())
-    rows = inputs[0].detach()[:ROWS] if inputs[0].ndim else inputs[0].detach().reshape(1)
+    first = local(inputs[0].detach())
+    rows = first[:ROWS] if first.ndim else first.reshape(1)
     recorder.fact(
         "forward", n=number, rows=[*map(fingerprint, rows)], inputs=[*map(fingerprint, inputs)],
         samples=len(inputs[0]) if inputs[0].ndim else 1, through=type(module).__name__,
@@ -247,7 +252,7 @@ def _note_step(optimizer):
     _write_losses()
     parameters = parameters_of(optimizer)
     gradients = [local(p.grad) for p in parameters if p.grad is not None]
-    squares = [float(g.float().pow(2).sum()) for g in gradients if not g.is_sparse]
+    squares = [float(g.float().pow(2).sum()) for g in gradients]
     without = [_names[id(p)] for p in parameters if p.grad is None and id(p) in _names]
     recorder.fact(
         "step", opt=_numbers[id(optimizer)], n=number, **_replica(optimizer),

@@ -74,6 +74,33 @@ def same_batches(run):
     ), place
 
 
+@rule("warning")
+def same_noise(run):
+    """Every rank draws the same random inputs.
+
+    One of the forward passes of a step adds nothing on the other ranks. Seed the random state with
+    the rank, after the model is made.
+    """
+    if len(run.trained) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+        return
+    one, other = run.trained[:2]
+    there = {(f["where"], f["n"]): f["inputs"] for f in other.all("forward")}
+    lines = {}
+    for fact in one.all("forward"):
+        if (fact["where"], fact["n"]) in there:
+            lines.setdefault(fact["where"], []).append(fact)
+    for where, facts in lines.items():
+        drawn = {str(fact["inputs"]) for fact in facts}
+        if len(drawn) == len(facts) > 2 and all(
+            fact["inputs"] == there[where, fact["n"]] for fact in facts
+        ):
+            yield (
+                f"{one.name} and {other.name} had the same inputs in all {len(facts)} looked-at "
+                f"passes of {facts[0]['through']} here, but not elsewhere"
+            ), where
+            return
+
+
 @rule("error")
 def not_shared(run):
     """Several ranks train on the same samples of an epoch.
@@ -94,6 +121,8 @@ def not_shared(run):
         for a, b in zip(_epochs(one, loader), _epochs(other, loader), strict=False):
             drawn = [_samples(run, here, a), _samples(run, there, b)]
             both = len(drawn[0] & drawn[1])
+            if _differ(run, loader):
+                break  # each rank has a part of its own, with indices of its own
             if a["nth"] == b["nth"] and both > len(run.trained):  # else padding
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
@@ -138,18 +167,26 @@ def dataset_differs(run):
             if all(fact["replicas"] for fact in facts):  # else each has a part
                 yield f"its length is {shown} on different ranks", facts[0]["made"]
             continue
-        if [*split_differs(run)]:
+        if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
             continue
-        one, other = (_contents(worker, loader) for worker in run.trained[:2])
-        common = one.keys() & other.keys()
-        again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
-        if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
-            differ = sum(one[index][0] != other[index][0] for index in common)
-            if differ == len(common):
-                yield (
-                    f"{differ} samples differ between {run.trained[0].name} and "
-                    f"{run.trained[1].name}; {len(again)} that a rank saw again had not changed"
-                ), facts[0]["made"]
+        if found := _differ(run, loader):
+            differ, again = found
+            yield (
+                f"{differ} samples differ between {run.trained[0].name} and "
+                f"{run.trained[1].name}; {again} that a rank saw again had not changed"
+            ), facts[0]["made"]
+
+
+def _differ(run, loader):
+    """How many samples differ between two ranks, if all do, though their index is the same, and
+    how many did not change when a rank saw them again; else None."""
+    one, other = (_contents(worker, loader) for worker in run.trained[:2])
+    common = one.keys() & other.keys()
+    again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
+    if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
+        differ = sum(one[index][0] != other[index][0] for index in common)
+        return (differ, len(again)) if differ == len(common) else None
+    return None
 
 
 def _contents(worker, loader):
@@ -180,7 +217,7 @@ def split_differs(run):
                 yield (
                     f"of {len(one):,} samples that {run.trained[0].name} may train on, "
                     f"{run.trained[1].name} has {len(one & other):,}"
-                ), facts[0]["made"]
+                ), facts[0]["cut"] or facts[0]["made"]
 
 
 @rule("error")

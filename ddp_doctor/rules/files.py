@@ -10,7 +10,7 @@ from .words import ranks, times
 def saves(run):
     """Checkpoints as (worker, fact, final path). Files without weights of the run do not count."""
     found = []
-    for worker in run.ranks:
+    for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
         for fact in worker.all("saved"):
             if fact["path"] and (fact["weights"] or 0) >= 0.5:
                 found.append((worker, fact, final(run, fact)))
@@ -68,9 +68,10 @@ def state_missing(run):
     A resumed run begins with an empty optimizer, so its weights differ from those of a run that was
     not interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
-    every = saves(run)
-    if not every:
-        return
+    every, end = saves(run), max((worker.number_of_steps for worker in run.trained), default=0)
+    if not any(fact["step"] < end for _, fact, _ in every):
+        return  # a model at the end, from which nothing resumes
+    whole = [one for one in every if (one[1]["state"] or 0) >= 0.5] or every
     states = [fact for worker in run.ranks for fact in worker.all("saved")]
     kept = max(fact["kept"] for _, fact, _ in every)
     if kept and not any((fact["state"] or 0) >= 0.5 for fact in states):
@@ -79,7 +80,7 @@ def state_missing(run):
         ), every[-1][1]["where"]
     keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
     if any(worker.counts.get("scaler") for worker in run.trained) and "_growth_tracker" not in keys:
-        yield f"{every[-1][2]} has no state of the GradScaler", every[-1][1]["where"]
+        yield f"{whole[-1][2]} has no state of the GradScaler", whole[-1][1]["where"]
 
 
 @rule("note")

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from ..facts import Worker, lost
 from ..rule import rule
-from .words import ranks
+from .words import constants, ranks, trees
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
@@ -20,9 +20,14 @@ def nothing_trained(run):
     A green check that ran nothing. On a machine without a GPU, a script that starts one process per
     GPU starts none.
     """
-    if run.status == 0 and not any(w.first("step", "loaded") for w in run.processes):
+    if run.status == 0 and not any(_trained(w) or w.first("loaded") for w in run.processes):
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
+
+
+def _trained(worker):
+    """Also without an optimizer of torch."""
+    return worker.first("step") or worker.counts.get("backward")
 
 
 @rule("error")
@@ -41,12 +46,16 @@ def crashed(run):
         if "finished reduction" in own[0]["message"]:
             yield from _unused(run)
         return
-    last = run.attempts[-1]
-    for worker in last.ranks or (last.workers if run.status < 0 else []):
-        if not worker.first("exit", "raised"):
-            place = (worker.waits or {}).get("where")
-            yield f"{worker.name} {_killed(run.status)}", place
-            return
+    last, status = run.attempts[-1], run.status
+    gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
+            if not w.first("exit", "raised")]  # fmt: skip
+    for fact in run.all("raised"):  # mp.spawn knows which process was first
+        if found := re.search(r"process (\d+) terminated with signal (SIG\w+)", fact["message"]):
+            number, status = int(found[1]), -signal.Signals[found[2]]
+            gone = [w for w in gone if w.rank == number] or gone
+    if gone:
+        place = (gone[0].waits or {}).get("where")
+        yield f"{gone[0].name} {_killed(status)}", place
 
 
 def _killed(status):
@@ -55,6 +64,7 @@ def _killed(status):
     name = known.get(number)
     why = {
         "SIGKILL": "the system may have run out of memory",
+        "SIGABRT": "a native library gave up, and has printed why",
         "SIGBUS": "its shared memory (/dev/shm) may be full",
         "SIGSEGV": "a native library accessed wrong memory",
     }.get(name, "a launcher's output may name the signal; -9 is mostly a lack of memory")
@@ -176,13 +186,27 @@ def fixed_port(run):
     free port.
     """
     for worker in run.processes:
-        fact = worker.first("joining")
-        if fact and fact["port"] and str(fact["port"]) != worker.process["port"]:
-            for path, text in run.sources.items():
-                if found := re.search(rf"(?<!\d){fact['port']}(?!\d)", text):
-                    line = text.count("\n", 0, found.start()) + 1
-                    yield f"port {fact['port']}", f"{path}:{line}"
+        fact, given = worker.first("joining"), _outermost(run, worker.process)
+        if not fact or not fact["port"] or str(fact["port"]) == given["port"]:
+            continue
+        port = rf"(?<!\d){fact['port']}(?!\d)"
+        if re.search(port, " ".join(given["argv"])):
+            continue  # it is an option's value
+        for sign in (re.escape(fact["address"] or "") or port, port):
+            for path, tree in trees(run):
+                if lines := [line for line, value in constants(tree) if re.search(sign, value)]:
+                    yield f"port {fact['port']}", f"{path}:{min(lines)}"
                     return
+
+
+def _outermost(run, process):
+    """The process of the script that started it: what that one sets, its children inherit."""
+    all_by_pid = {worker.process["pid"]: worker.process for worker in run.processes}
+    seen = set()
+    while process["parent"] in all_by_pid and process["pid"] not in seen:
+        seen.add(process["pid"])
+        process = all_by_pid[process["parent"]]
+    return process
 
 
 @rule("note")
@@ -199,5 +223,7 @@ def group_not_left(run):
 def unexamined(run):
     """What these rules could not look at, and why."""
     loaded = run.first("loaded")
-    if run.status == 0 and loaded and not any(w.first("step") for w in run.processes):
+    if run.status == 0 and loaded and not any(map(_trained, run.processes)):
         yield f"the training: no step was made; has the run in {loaded['path']} ended before?"
+    if any(map(_trained, run.processes)) and not run.trained:
+        yield "the steps: none was made by an optimizer of torch"

@@ -3,17 +3,9 @@
 import ast
 
 from ..rule import rule
-from .words import where
+from .words import trees, where
 
 SET_DEVICE = ("set_device", "set_device_index")
-
-
-def _trees(run):
-    for path, text in run.sources.items():
-        try:
-            yield path, ast.parse(text)
-        except SyntaxError:  # the run has said so
-            continue
 
 
 def _is_global_rank(node):
@@ -41,7 +33,7 @@ def device_from_rank(run):
                 f"{worker.name}, one of {size} on its node, chose device {chosen['index']}"
             ), chosen["where"]
             return
-    for path, tree in _trees(run):
+    for path, tree in trees(run):
         by_rank = {
             target.id
             for node in ast.walk(tree)
@@ -67,10 +59,9 @@ def errors_not_recorded(run):
     `torch.distributed.elastic.multiprocessing.errors.record`.
     """
     if any(worker.process["torchrun"] for worker in run.ranks) and run.sources:
-        trees = [tree for _, tree in _trees(run)]
         found = [
             ast.unparse(decorator)
-            for tree in trees
+            for _, tree in trees(run)
             for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef)
             for decorator in node.decorator_list

@@ -1,6 +1,9 @@
 """How findings name ranks and places."""
 
-from ..facts import Worker
+import ast
+from collections.abc import Iterator
+
+from ..facts import Run, Worker
 
 
 def ranks(workers: list[Worker]) -> str:
@@ -17,3 +20,20 @@ def where(workers: list[Worker], *kinds: str) -> str | None:
     """The place of the first of these facts that has one."""
     found = (fact["where"] for worker in workers for fact in worker.all(*kinds))
     return next(filter(None, found), None)
+
+
+def trees(run: Run) -> Iterator[tuple[str, ast.Module]]:
+    """The user's own files that some fact names, parsed."""
+    for path, text in run.sources.items():
+        try:
+            yield path, ast.parse(text)
+        except SyntaxError:  # the run has said so
+            continue
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Each number and string of a file with its line, without comments and docstrings."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in alone:
+            yield node.lineno, str(node.value)
