@@ -22,6 +22,7 @@ class DoctorRules(SphinxDirective):
         for one in RULES:
             section = nodes.section(ids=[one.name], names=[one.name])
             section += nodes.title("", one.name)
+            self.state.document.note_implicit_target(section)
             text, _ = self.parse_inline(f"**{one.severity.capitalize()}.** {one.sentence}")
             section += nodes.paragraph("", "", *text)
             text, _ = self.parse_inline(one.advice.replace("`", "``"))
