@@ -77,6 +77,7 @@ def _note_file(obj, f, *_, together=False, **__):
         content=content, names=[*training.model.state_dict()],
         weights=_share(weights, saved), state=_share(state, saved), kept=len(state),
         step=recorder.counts.get("step", 0), where=recorder.where(),
+        caller=recorder.caller(),
     )  # fmt: skip
 
 

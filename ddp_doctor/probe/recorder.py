@@ -185,12 +185,22 @@ def _relative(path):
 
 def where():
     """The innermost running line of the user's own files; None if there is none."""
+    return next((line_of(*place) for place in _theirs()), None)
+
+
+def caller():
+    """The innermost one in another file than `where()`: a helper's is seldom the one to change."""
+    places = [*_theirs()]
+    return next((line_of(*place) for place in places if place[0] != places[0][0]), None)
+
+
+def _theirs():
+    """File and number of each running line of the user's own, the innermost first."""
     frame = sys._getframe(1)
     while frame:
         if _is_theirs(frame.f_code.co_filename):
-            return line_of(frame.f_code.co_filename, frame.f_lineno)
+            yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return None
 
 
 def line_of(file, number):

@@ -26,6 +26,11 @@ def final(run, fact):
     return path
 
 
+def _called(fact):
+    """Whose call of a helper it was: there it is mostly to be changed."""
+    return f"; called from {fact['caller']}" if fact["caller"] else ""
+
+
 @rule("error")
 def several_writers(run):
     """Several ranks write the same file.
@@ -41,7 +46,8 @@ def several_writers(run):
     for (_, path), those in writers.items():
         if len(those) > 1:
             workers = [worker for _, (worker, _) in sorted(those.items())]
-            yield f"{path}: written by {ranks(workers)}", next(iter(those.values()))[1]["where"]
+            fact = next(iter(those.values()))[1]
+            yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
             return
 
 
@@ -58,7 +64,8 @@ def in_place(run):
         if fact["existed"] and fact["path"] not in renamed and not fact["together"]
     ]  # fmt: skip
     if over:
-        yield f"{over[0][1]}: overwritten {times(len(over))}", over[0][0]["where"]
+        fact, path = over[0]
+        yield f"{path}: overwritten {times(len(over))}{_called(fact)}", fact["where"]
 
 
 @rule("warning")
@@ -77,10 +84,12 @@ def state_missing(run):
     if kept and not any((fact["state"] or 0) >= 0.5 for fact in states):
         yield (
             f"{every[-1][2]} has no optimizer state, of which {kept} tensors exist"
+            f"{_called(every[-1][1])}"
         ), every[-1][1]["where"]
     keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
     if any(worker.counts.get("scaler") for worker in run.trained) and "_growth_tracker" not in keys:
-        yield f"{whole[-1][2]} has no state of the GradScaler", whole[-1][1]["where"]
+        _, fact, path = whole[-1]
+        yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
 
 
 @rule("note")

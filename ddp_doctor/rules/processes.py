@@ -10,6 +10,7 @@ from .words import constants, ranks, trees
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
+LONG = 60  # seconds
 NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL", re.I)
 
 
@@ -87,12 +88,19 @@ def hung(run):
     Every rank must make the same collective calls in the same order. Look for a branch that only
     one rank takes: validation, saving, an early stop, one batch more.
     """
-    if run.first("hung"):
+    if run.first("hung") or _all_wait_long(run):
         ranks = run.attempts[-1].workers
         calls = [f"{w.name} in {_call(w.waits)}" for w in ranks if w.waits]
         gone = [f"{w.name} has ended" for w in ranks if w.first("exit") and not w.waits]
         waits = next((w.waits["where"] for w in ranks if w.waits), None)
         yield "; ".join(calls + gone), waits
+
+
+def _all_wait_long(run):
+    """Whether the limit ended ranks that had long waited: with NCCL, waiting looks like work."""
+    late = run.first("late")
+    alive = [w for w in run.attempts[-1].workers if not w.first("exit", "raised")]
+    return late and alive and all(w.waits and late["t"] - w.waits["t"] > LONG for w in alive)
 
 
 def _call(fact):

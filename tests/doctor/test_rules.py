@@ -2,6 +2,8 @@
 
 import pytest
 
+from ddp_doctor.facts import Run
+from ddp_doctor.rules.processes import hung
 from docs.defects import CASES, CORRECT, RESTARTS
 
 from .doctor import python
@@ -35,3 +37,21 @@ def test_a_defect_is_named(tmp_path, case):
     named = lines[int(where.rpartition(":")[2]) - 1] if where else None
     assert (named is None) if case.at is None else (case.at in (named or "")), (where, named)
     assert {*seen.severe} <= {case.rule, *case.also}, seen.ran.tail
+
+
+@pytest.mark.parametrize(("waited", "named"), [(240, True), (1, False)])
+def test_ranks_that_wait_busily_are_named_at_the_limit(waited, named):
+    """As with NCCL, whose waiting ranks use a whole processor. There is no GPU, so by facts."""
+    facts = [{"kind": "late", "t": 300, "pid": 0, "limit": "300 s", "alive": [1, 2]}]
+    for rank in (0, 1):
+        own = {"pid": rank + 1, "node": None, "attempt": 0, "torchrun": True, "parent": 9}
+        facts += [
+            own | {"kind": "process", "t": 0, "argv": ["-u", "train.py"], "rank": rank},
+            own | {"kind": "joined", "t": 1, "rank": rank, "world_size": 2, "backend": "nccl"},
+            own | {"kind": "collective", "t": 300 - waited, "what": "all_reduce", "bytes": 4,
+                   "part": False, "where": f"train.py:{rank + 10}"},
+        ]  # fmt: skip
+    found = [*hung(Run(facts))]
+    assert bool(found) == named
+    if named:
+        assert "rank 0 in all_reduce (train.py:10); rank 1 in all_reduce (train.py:11)" in found[0]
