@@ -219,6 +219,7 @@ def is_helper(process):
     words = process["argv"]
     launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
     ours = any(word.endswith(".py") or word == "-m" or "spawn_main" in word for word in words)
+    ours |= "-c" in words and not any("import" in w and "multiprocessing" in w for w in words)
     return (launcher and not process["torchrun"]) or not ours
 
 
