@@ -80,8 +80,8 @@ def num_processes():
     """How many processes to start: one per GPU, two on a CPU, or NPROC of the environment."""
     gpus = num_gpus()
     nproc = os.environ.get("NPROC") or str(gpus or 2)
-    if not (nproc.isdecimal() and int(nproc) >= 1):
-        raise UserError(f"NPROC is {nproc!r}, but must be a whole number of at least 1")
+    if not (nproc.isdecimal() and len(nproc) < 10 and int(nproc) >= 1):
+        raise UserError(f"NPROC is {nproc[:40]!r}, but must be a whole number from 1 to 999999999")
     guard.check_gpus(int(nproc), gpus, "NPROC")
     show(f"Starting {nproc} process{'es' * (nproc != '1')} (the variable NPROC sets how many)")
     return int(nproc)
@@ -237,13 +237,19 @@ def read_checkpoint(path, unit="epoch", check=lambda checkpoint: None):
 
 def _check(checkpoint, count):
     """Raise an exception for what differs from any checkpoint that training saves."""
+    if not isinstance(checkpoint, dict):
+        raise TypeError("it is no dictionary")
     if type(checkpoint[count]) is not int or checkpoint[count] < 1:
         raise ValueError(f"{count} is {checkpoint[count]}")
+    if not isinstance(checkpoint["optimizer"], dict):
+        raise TypeError("the optimizer's state is no dictionary")
     groups, state = checkpoint["optimizer"]["param_groups"], checkpoint["optimizer"]["state"]
     numbers = [number for group in groups for number in group["params"]]
     named = all(isinstance(number, str) for number in numbers)  # by get_optimizer_state_dict
     if not (named or numbers == [*range(len(numbers))]) or not state.keys() <= {*numbers}:
         raise ValueError("the optimizer's parameters are not numbered")
+    if any(torch.is_tensor(one) and one.ndim for group in groups for one in group.values()):
+        raise ValueError("an option of the optimizer is a tensor")
     adapts = any(group.get("momentum") or group.get("betas") for group in groups)
     if adapts and not checkpoint.get("scaler") and not (state and all(state.values())):
         raise ValueError("the optimizer's state is empty")  # a scaler may skip all steps so far
@@ -254,14 +260,19 @@ def _check(checkpoint, count):
         moments = Counter(form(one[name]) for one in state.values() if name in one)
         if others := moments - weights:
             raise ValueError(f"{name} is {[*others]}, as no weight")
-    _check_numbers("checkpoint", checkpoint)
+    if any((one["exp_avg_sq"] < 0).any() for one in state.values() if "exp_avg_sq" in one):
+        raise ValueError("exp_avg_sq, an average of squares, is below 0")
+    _check_numbers("checkpoint", checkpoint, set())
 
 
-def _check_numbers(name, part):
+def _check_numbers(name, part, seen):
     """Of what training saves, every tensor is finite, every other number also at least 0."""
     if isinstance(part, dict | list | tuple):
+        if id(part) in seen:  # a list may contain one part many times
+            return
+        seen.add(id(part))
         for key, one in part.items() if isinstance(part, dict) else [(name, one) for one in part]:
-            _check_numbers(key, one)
+            _check_numbers(key, one, seen)
     elif torch.is_tensor(part) and not _is_finite(part):
         raise ValueError(f"{name} is not finite")
     elif isinstance(part, int | float) and not 0 <= part < float("inf"):
@@ -269,7 +280,8 @@ def _check_numbers(name, part):
 
 
 def _is_finite(tensor):  # a finite sum proves it, and takes a fiftieth of the time
-    return bool(tensor.sum().isfinite() or tensor.isfinite().all())
+    stored = tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
+    return bool(stored.sum().isfinite() or stored.isfinite().all())
 
 
 def is_whole(path):

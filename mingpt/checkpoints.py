@@ -149,5 +149,7 @@ def _check(checkpoint):
         raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
     for rank in range(max(1, len(checkpoint["rng"]))):
         torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
+    if checkpoint.get("kernels") not in (None, "torch", "onednn"):
+        raise ValueError(f"kernels is {checkpoint['kernels']}")
     if not all(value >= 0 for value in checkpoint.get("scaler", {}).values()):
         raise ValueError(f"the scaler is {checkpoint['scaler']}")

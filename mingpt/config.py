@@ -1,6 +1,7 @@
 """Every option, its checks, and the presets."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -98,7 +99,14 @@ class Config:
             )
         if not 0 <= self.beta2 < 1:
             raise UserError(f"beta2 is {self.beta2}, but must be in [0, 1)")
+        if self.data and Path(self.data).resolve() == self.log.resolve():
+            raise UserError(f"{self.log} is --data, but also the log's name: change one of them")
         self.shape(vocab_size=1)
+
+    @property
+    def log(self):
+        """The path of the log, beside the checkpoint."""
+        return Path(self.checkpoint_path.removesuffix(".pt") + ".jsonl")
 
     @property
     def autocast(self):
@@ -149,10 +157,9 @@ class Config:
                 f"batch_size is {self.batch_size}, but must be a multiple of the number of "
                 f"processes, {world_size}: the nearest is {nearest}"
             )
-        # The fewest that fit: `share` micro-batches of one sequence always do.
-        return next(
-            n for n in range(1, share + 1) if share % n == 0 and share // n <= self.micro_batch_size
-        )
+        # The largest micro-batch that divides the share. One sequence always does.
+        sizes = range(min(self.micro_batch_size, share), 0, -1)
+        return share // next(size for size in sizes if share % size == 0)
 
 
 # `laptop` has the options of nanoGPT's README for a CPU. `8gpus` and `nodes` train GPT-2 on

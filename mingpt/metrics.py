@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 import torch.distributed as dist
 from tqdm import tqdm
@@ -29,7 +28,7 @@ class Metrics:
         self.rank, self.steps = dist.get_rank(), steps_run
         self.tokens = args.batch_size * args.block_size  # of a step
         self.loader, self.log_every = loader, args.log_every
-        self.path = Path(args.checkpoint_path.removesuffix(".pt") + ".jsonl")
+        self.path = args.log
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # after a failure
         if self.rank == 0 and steps_run == 0 and not again:
             self._set_aside()
@@ -101,9 +100,12 @@ class Metrics:
     def _set_aside(self):
         """Rename the log of an earlier run to a free name."""
         names = (self.path.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
-        kept = next(name for name in names if not name.exists())
+        kept = next(name for name in names if not os.path.lexists(name))
         if self.path.exists():
-            self.path.rename(kept)
+            try:
+                self.path.rename(kept)
+            except OSError as error:
+                raise UserError(f"cannot rename {self.path} to {kept}: {error.strerror}") from None
             utils.show(f"{self.path} of an earlier run is kept as {kept}")
 
 
@@ -123,5 +125,6 @@ def _board(folder):
 
     try:
         return SummaryWriter(folder)
-    except OSError as error:
-        raise UserError(f"cannot write --tensorboard {folder}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write --tensorboard {folder}: {why}") from None

@@ -120,6 +120,17 @@ JUNK = {
     "half an epoch": (changed("epochs_run", to=0.5), "ValueError: epochs_run is 0.5"),
     "True epochs": (changed("epochs_run", to=True), "ValueError: epochs_run is True"),
     "no model": (changed("model"), "KeyError: 'model'"),
+    "a tensor": (
+        lambda file: torch.save(torch.ones(3), file), "TypeError: it is no dictionary"
+    ),
+    "a tensor as optimizer": (
+        changed("optimizer", to=lambda _: torch.ones(3)),
+        "TypeError: the optimizer's state is no dictionary",
+    ),
+    "a tensor as option": (
+        changed(*GROUPS, 0, "dampening", to=torch.tensor([True])),
+        "ValueError: an option of the optimizer is a tensor",
+    ),
     "a list as model": (
         changed("model", to=[1, 2]), "AttributeError: 'list' object has no attribute 'values'"
     ),
@@ -165,6 +176,16 @@ def test_junk_is_refused(kind, tmp_path):
     line = re.escape(f"junk.pt {MISFIT.format(says)}{AWAY}")
     with pytest.raises(UserError, match=f"^{line}$"), contextlib.chdir(tmp_path):
         utils.read_checkpoint("junk.pt")
+
+
+def test_what_is_stored_once_is_checked_once(tmp_path):
+    """Else a small file keeps the check busy for hours."""
+    many = [1.0]
+    for _ in range(40):
+        many = [many, many]
+    numbers = torch.ones(1).expand(10**12)
+    torch.save({**checkpoint(), "many": many, "numbers": numbers}, tmp_path / "model.pt")
+    assert utils.read_checkpoint(tmp_path / "model.pt")["numbers"].numel() == 10**12
 
 
 def test_an_optimizer_without_a_state_resumes(tmp_path):

@@ -78,7 +78,8 @@ MISTAKES = {
     "batch_size 0": Mistake("single_gpu", "1 1 --batch_size 0", f"batch_size is 0, {AT_LEAST_1}"),
     "not a number": Mistake("multigpu_torchrun", "ten", ".* total_epochs: .*'ten' .*--help.*"),
     "unknown flag": Mistake("multinode", "5 1 --lr=1", "unrecognized arguments: --lr=1 .*--help.*"),
-    "NPROC 0": Mistake("multigpu", "", "NPROC is '0', but must be .* at least 1", {"NPROC": "0"}),
+    "NPROC 0": Mistake("multigpu", "", "NPROC is '0', but must be .* from 1 to .*", {"NPROC": "0"}),
+    "NPROC huge": Mistake("multigpu", "", "NPROC is .9{40}., but must be .*", {"NPROC": 5000 * "9"}),
     "NPROC two": Mistake("multigpu", "", "NPROC is 'two', but must be .*", {"NPROC": "two"}),
     "more processes than GPUs": Mistake(
         "multigpu", "1 1",

@@ -223,6 +223,10 @@ JUNK = {
     "two numbers as step": (
         "optimizer", state(lambda old: old[5].update(step=torch.ones(2))), "to Scalar"
     ),
+    "a square below 0": (
+        "optimizer", state(lambda old: old[4]["exp_avg_sq"].sub_(9)), "average of squares, is below"
+    ),
+    "a tensor as library": ("kernels", lambda _: torch.ones(3), "kernels is tensor"),
     "a moment of another shape": (
         "optimizer",
         lambda old: {**old, "state": {0: {"exp_avg": torch.ones(7)}}},
@@ -238,7 +242,7 @@ def test_what_is_not_quite_a_checkpoint(kind, made, tmp_path, monkeypatch):
     save(file, content)
     part, change, message = JUNK[kind]
     checkpoint = torch.load(file.path)
-    checkpoint[part] = change(checkpoint[part])
+    checkpoint[part] = change(checkpoint.get(part))
     torch.save(checkpoint, file.path)
     message = rf"^[^\n]*mingpt.pt does not fit this run \([^\n]*{message}[^\n]*\): move it away"
     with pytest.raises(UserError, match=message):

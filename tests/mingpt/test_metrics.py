@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from guard import UserError
 from mingpt import flops, metrics
 from mingpt.metrics import Metrics
 from mingpt.model import GPT, GPTConfig
@@ -154,6 +155,18 @@ def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, t
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
     assert len(texts.log(tmp_path)) == 2  # the same run, once more
+
+
+def test_a_log_that_cannot_be_kept(group, config, tmp_path):
+    """A link that leads nowhere is a name, too."""
+    (tmp_path / "mingpt.jsonl").write_text("{}\n")
+    (tmp_path / "mingpt.1.jsonl").symlink_to("nowhere")
+    Metrics(config(), config().build(8), loader(), 0)
+    assert (tmp_path / "mingpt.1.jsonl").is_symlink() and (tmp_path / "mingpt.2.jsonl").exists()
+    deep = config(checkpoint_path=str(tmp_path / ("x" * 248 + ".pt")))
+    deep.log.write_text("{}\n")
+    with pytest.raises(UserError, match=r"^cannot rename .*: File name too long$"):
+        Metrics(deep, deep.build(8), loader(), 0)
 
 
 def test_lines_stand_above_the_bar(text, tmp_path):

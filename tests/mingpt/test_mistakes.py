@@ -75,6 +75,12 @@ def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
         Config(batch_size=batch).accumulation(world)
     assert Config(batch_size=nearest).accumulation(world) == 1
     assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8
+    assert Config(batch_size=10**15).accumulation(1) == 10**15 // 64  # found at once
+
+
+def test_the_text_is_not_renamed_as_an_old_log():
+    with pytest.raises(UserError, match=r"^a.jsonl is --data, but also the log's name: change one"):
+        Config(data="./a.jsonl", checkpoint_path="a.pt")
 
 
 def test_presets_are_sound():
@@ -117,8 +123,10 @@ def test_a_sample_that_cannot_be(field, value, says):
         sample.Options(**{field: value})
 
 
-def test_a_board_that_cannot_be_written():
+def test_a_board_that_cannot_be_written(tmp_path):
     pytest.importorskip("tensorboard", reason="no tensorboard: --tensorboard needs it")
+    with pytest.raises(UserError, match=r"^cannot write --tensorboard .*: 'utf-8' codec can't"):
+        metrics._board(f"{tmp_path}/caf\udce9")
     with pytest.raises(UserError, match=r"^cannot write --tensorboard /proc/board: No such file"):
         metrics._board("/proc/board")
 
