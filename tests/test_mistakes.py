@@ -79,7 +79,7 @@ MISTAKES = {
     "not a number": Mistake("multigpu_torchrun", "ten", ".* total_epochs: .*'ten' .*--help.*"),
     "unknown flag": Mistake("multinode", "5 1 --lr=1", "unrecognized arguments: --lr=1 .*--help.*"),
     "NPROC 0": Mistake("multigpu", "", "NPROC is '0', but must be .* from 1 to .*", {"NPROC": "0"}),
-    "NPROC huge": Mistake("multigpu", "", "NPROC is .9{40}., but must be .*", {"NPROC": 5000 * "9"}),
+    "NPROC huge": Mistake("multigpu", "", "NPROC is .9{40}., but .*", {"NPROC": 5000 * "9"}),
     "NPROC two": Mistake("multigpu", "", "NPROC is 'two', but must be .*", {"NPROC": "two"}),
     "more processes than GPUs": Mistake(
         "multigpu", "1 1",
