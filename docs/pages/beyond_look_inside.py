@@ -160,8 +160,10 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 #    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
 #
-# .. literalinclude:: ../recorded/nccl.txt
-#    :language: text
+# .. run::
+#    :expect: AllReduce
+#
+#    cat docs/recorded/nccl.txt
 #
 # The machine had no InfiniBand, so NCCL chose TCP. The broadcast sends the 21 parameters when DDP is
 # constructed. Then each of the 64 steps has an all-reduce of 21 gradients. One rank has no neighbours,
