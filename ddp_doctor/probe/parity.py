@@ -4,6 +4,7 @@ DOCTOR_PARITY says how many times larger a batch is. Plain SGD takes the optimiz
 Adam's steps hardly depend on the scale of a gradient.
 """
 
+import functools
 import os
 import random
 
@@ -28,10 +29,8 @@ def watch():
     random.seed(0)
     for name in DROPOUTS:
         setattr(functional, name, _unchanged)
-    attend = functional.scaled_dot_product_attention
-    functional.scaled_dot_product_attention = lambda q, k, v, mask=None, dropout_p=0, *rest, **kw: (
-        attend(q, k, v, mask, 0.0, *rest, **kw)
-    )
+    attend = functools.partial(_attend, functional.scaled_dot_product_attention)
+    functional.scaled_dot_product_attention = attend
     _wrap(torch.amp.autocast_mode.autocast, _without_autocast)
     _wrap(BatchSampler, _larger)
     _wrap(Optimizer, _with_sgd)
@@ -46,6 +45,12 @@ def _unchanged(input, p=0.5, training=True, inplace=False):
     if training and p:
         say("no dropout")
     return input
+
+
+def _attend(attend, query, key, value, attn_mask=None, dropout_p=0.0, *rest, **options):
+    if dropout_p:
+        say("no dropout")
+    return attend(query, key, value, attn_mask, 0.0, *rest, **options)
 
 
 def _without_autocast(begin, self, device_type, dtype=None, enabled=True, *args, **kwargs):
