@@ -77,6 +77,7 @@ def diagnose(options, command: list[str]) -> int:
         raise Mistake(f"cannot run {command[0]!r}: no such command")
     if options.json:
         options.json.write_text("")  # rather fail now than at the end
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
