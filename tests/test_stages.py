@@ -7,8 +7,13 @@ from tools.series import observe, stages
 
 OF_THE_GPT = stages.of(LESSONS["mingpt"])[1:]
 
+CHAIN = {lesson.name for lesson in LESSONS.chain}
 
-@pytest.mark.parametrize("name", LESSONS.with_stages)
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in CHAIN else pytest.mark.soak)  # their pages run them
+    for name in LESSONS.with_stages
+])  # fmt: skip
 def test_each_stage_shows_what_the_stage_before_does_not(name):
     """All of a lesson in one test: two stages share a run."""
     problems = [observe.Observed(stage).problem for stage in stages.of(LESSONS[name])[1:]]
