@@ -6,8 +6,9 @@
        python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
 
 The body is shell lines, and `line` the number of the one whose output is shown. Each line of that
-begins with the seconds since the start, as kill.py's do. The build runs the lines as the directive `run`
-does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js plays it.
+begins with the seconds since the start, as kill.py's do. The build runs the lines as the directive
+`run` does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js
+plays it.
 """
 
 import re
