@@ -25,7 +25,7 @@ from tools.pages.directives import commands
 from .lesson_diff import lesson_code, lessons
 from .run import LIMIT, cache_folder
 
-TIMED = re.compile(r" *([\d.]+) s +(?:\| )?(.*)")
+TIMED = re.compile(r" *([\d.]+) s +(?:\| ?)?(.*)")
 
 
 class Terminal(SphinxDirective):
