@@ -1,48 +1,8 @@
 """Which rank trains on which samples, and in which order."""
 
-import array
-from functools import cache
-
 from ..rule import rule
+from .loading import epochs_of, indices_of, loaders_of, loadings, samples_of
 from .replicas import is_sharded
-
-
-def _loading(run):
-    """The first description of each loader, by rank's worker and the loader's number."""
-    found = {}
-    for worker in run.trained:
-        for fact in worker.all("loading"):
-            found.setdefault((worker, fact["loader"]), fact)
-    return found
-
-
-def _epochs(worker, loader=None, training=True):
-    """The iterations in which it trained, or only evaluated."""
-    return [
-        fact
-        for fact in worker.all("epoch")
-        if loader in (None, fact["loader"]) and fact["drawn"]
-        if bool(fact["did"]["step"]) == training and (training or fact["did"]["evaluation"])
-    ]
-
-
-def _loaders(run, training=True):
-    return sorted({e["loader"] for w in run.trained for e in _epochs(w, None, training)})
-
-
-@cache
-def _read(path):
-    return array.array("q", path.read_bytes())
-
-
-def _indices(run, fact, key="file"):
-    return _read(run.notes / fact[key]) if fact.get(key) else array.array("q")
-
-
-def _samples(run, loading, epoch):
-    """The samples of an epoch, as indices of the whole dataset."""
-    of = _indices(run, loading, "subset")
-    return {of[index] if of else index for index in _indices(run, epoch)}
 
 
 def _is_data_parallel(run):
@@ -64,7 +24,8 @@ def same_batches(run):
     if len(common) < 2 or any(tables[0][n]["inputs"] != tables[1][n]["inputs"] for n in common):
         return
     one, other = run.trained[:2]
-    trains = [f for (w, loader), f in _loading(run).items() if w is one and loader in _loaders(run)]
+    numbers = loaders_of(run)
+    trains = [f for (w, number), f in loadings(run).items() if w is one and number in numbers]
     told = f"; sampler: {trains[0]['sampler']}" if trains else ""
     place = trains[0]["made"] if trains else tables[0][common[0]]["where"]
     number = len(common)
@@ -111,18 +72,18 @@ def not_shared(run):
     if len(run.trained) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
     one, other = run.trained[:2]
-    for loader in _loaders(run):
-        told = _loading(run)
+    for loader in loaders_of(run):
+        told = loadings(run)
         if (one, loader) not in told or (other, loader) not in told:
             continue
         here, there = told[one, loader], told[other, loader]
         if here["replacement"] or here["iterable"] or [*split_differs(run)]:
             continue
-        for a, b in zip(_epochs(one, loader), _epochs(other, loader), strict=False):
-            drawn = [_samples(run, here, a), _samples(run, there, b)]
+        for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
+            drawn = [samples_of(run, here, a), samples_of(run, there, b)]
             both = len(drawn[0] & drawn[1])
             if _differ(run, loader):
-                break  # each rank has a part of its own, with indices of its own
+                break  # each rank has its own part, with its own indices
             if a["nth"] == b["nth"] and both > len(run.trained):  # else padding
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
@@ -138,7 +99,7 @@ def sampler_of_another_rank(run):
     Some samples are seen twice and some never. Leave its `num_replicas` and `rank` out, and build
     it after `init_process_group`.
     """
-    for (worker, _), fact in _loading(run).items():
+    for (worker, _), fact in loadings(run).items():
         joined = worker.first("joined")
         if joined and fact["replicas"] and worker.facts.index(joined) < worker.facts.index(fact):
             has, needs = (fact["rank"], fact["replicas"]), (worker.rank, joined["world_size"])
@@ -158,8 +119,8 @@ def dataset_differs(run):
     """
     if len(run.trained) < 2:
         return
-    told = _loading(run)
-    for loader in _loaders(run):
+    told = loadings(run)
+    for loader in loaders_of(run):
         facts = [told[w, loader] for w in run.trained if (w, loader) in told]
         sizes = sorted({fact["size"] for fact in facts if fact["size"] is not None})
         if len(sizes) > 1 and not any(fact["subset"] for fact in facts):
@@ -208,11 +169,11 @@ def split_differs(run):
     """
     if len(run.trained) < 2:
         return
-    told = _loading(run)
-    for loader in _loaders(run):
+    told = loadings(run)
+    for loader in loaders_of(run):
         facts = [told[w, loader] for w in run.trained[:2] if (w, loader) in told]
         if len(facts) == 2 and all(fact["subset"] for fact in facts):
-            one, other = ({*_indices(run, fact, "subset")} for fact in facts)
+            one, other = ({*indices_of(run, fact, "subset")} for fact in facts)
             if one != other and one & other:
                 yield (
                     f"of {len(one):,} samples that {run.trained[0].name} may train on, "
@@ -227,16 +188,16 @@ def leak(run):
     It measures memory, not learning. Split before you shuffle, once for all ranks, and give
     `random_split` a generator with a fixed seed.
     """
-    told = _loading(run)
+    told = loadings(run)
     trains = {}
     for (_, loader), fact in told.items():
-        if loader in _loaders(run) and fact["subset"]:
-            trains.setdefault(fact["dataset"], set()).update(_indices(run, fact, "subset"))
+        if loader in loaders_of(run) and fact["subset"]:
+            trains.setdefault(fact["dataset"], set()).update(indices_of(run, fact, "subset"))
     for (worker, loader), fact in told.items():
-        if loader in _loaders(run, training=False) and fact["subset"]:
-            held = {*_indices(run, fact, "subset")}
+        if loader in loaders_of(run, training=False) and fact["subset"]:
+            held = {*indices_of(run, fact, "subset")}
             both = held & trains.get(fact["dataset"], set())
-            if both and loader not in _loaders(run):
+            if both and loader not in loaders_of(run):
                 yield (
                     f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
                     f"{worker.name} evaluates are in some rank's training set"
@@ -251,8 +212,8 @@ def every_epoch_alike(run):
     The batches are the same each time, so training is noisier than it looks. Call
     `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
     """
-    for (worker, loader), fact in _loading(run).items():
-        epochs = [epoch for epoch in _epochs(worker, loader) if epoch["drawn"] > 8]
+    for (worker, loader), fact in loadings(run).items():
+        epochs = [epoch for epoch in epochs_of(worker, loader) if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
         if fact["shuffle"] and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
             told = "" if fact["epoch"] is None else "; set_epoch was not called"
@@ -270,8 +231,8 @@ def eval_padded(run):
     DistributedSampler repeats samples until all ranks have the same number. Let each rank take
     every N-th sample instead, and divide sums over all ranks by the true number.
     """
-    for (_, loader), fact in _loading(run).items():
-        evaluates = loader in _loaders(run, training=False) and loader not in _loaders(run)
+    for (_, loader), fact in loadings(run).items():
+        evaluates = loader in loaders_of(run, training=False) and loader not in loaders_of(run)
         rest = -(fact["size"] or 0) % (fact["replicas"] or 1)
         if evaluates and rest and not fact["drop_last"]:
             yield (
@@ -300,7 +261,7 @@ def unexamined(run):
     """What these rules could not look at, and why."""
     if len(run.trained) > 1 and is_sharded(run):
         yield "whether the ranks' weights are equal: they hold parts, or different models"
-    told = _loading(run).values()
+    told = loadings(run).values()
     if any(fact["iterable"] for fact in told):
         yield "which samples an IterableDataset gives: it has no indices"
     if run.trained and not told:
