@@ -115,7 +115,7 @@ def _check(folder, options) -> int:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
     files = folder.files(exercise)
     run, findings = scenarios.examine(
-        exercise.run_as, exercise.file, files, exercise.checks, options.limit
+        exercise.lesson.name, exercise.file, files, exercise.checks, options.limit
     )
     say(f"{exercise.name} – {exercise.title}", "bold")
     if exercise.steps:

@@ -12,7 +12,7 @@ from tools.errors import UserError
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
-from .checks import EXTRA, OF
+from .checks import EXTRA, LESSONS, OF
 from .judge import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,18 +42,13 @@ class Exercise:
         return Path(self.lesson.file).name
 
     @property
-    def run_as(self) -> str:
-        """The lesson whose scenario and checks judge it: of beyond/, the parent's."""
-        return self.lesson.name if self.lesson.name in OF else self.lesson.parent.name
-
-    @property
     def solution(self) -> str:
         return self.lesson.source.text
 
     @property
     def checks(self) -> list[Check]:
         own = [EXTRA[self.check]] if self.check in EXTRA else []
-        return own + [one for one in OF[self.run_as] if one.edit not in self.of_others]
+        return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
 
     def reached(self, findings: list[Finding]) -> int:
         """How many steps of a path the script has made, judged by its run."""
@@ -86,7 +81,7 @@ def exercises() -> dict[str, Exercise]:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     found = []
     for lesson in series.load(ROOT):
-        if lesson.name in OF:
+        if lesson.name in LESSONS:
             hints, hunts = table["edits"][lesson.name], table["hunts"][lesson.name]
             steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]

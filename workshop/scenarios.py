@@ -19,7 +19,7 @@ def examine(
 
     If a script of multigpu passes, it runs again with three processes, and one of them fails.
     """
-    seen = observe(files, _SCENARIOS[lesson](file), limit)
+    seen = observe(files, _SCENARIOS.get(lesson, _beyond)(file), limit)
     findings = judge(seen, checks)
     if lesson == "multigpu" and passed(findings):
         failing = observe(files, _multigpu(file, 3, {"rank": 1, "samples": EPOCH}), limit)
@@ -42,26 +42,31 @@ def _multigpu_torchrun(file):
     return [Act([Start(words)], asked, fault)]
 
 
-def _multinode(file):
-    """First two processes on node2. Then one per node: node1, with an empty disk, has rank 0.
+def _multinode(file, processes=2):
+    """First all processes on node2. Then one per node: node1, with an empty disk, has rank 0.
 
     Each process gets its ranks in the environment, as from a scheduler.
     """
 
-    def start(total, node, rank, local, of):
+    def start(total, node, rank, local, of, size):
         env = {
-            "RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "2",
+            "RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(size),
             "LOCAL_WORLD_SIZE": str(of), "GROUP_RANK": str(rank - local),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}",
         }  # fmt: skip
         return Start([sys.executable, file, str(total), "2", RAGGED], env, node)
 
-    asked = {"processes": 2, "total_epochs": 3, "save_every": 2, "nodes": ["node2"]}
+    asked = {"processes": processes, "total_epochs": 3, "save_every": 2, "nodes": ["node2"]}
     again = asked | {"total_epochs": 5, "nodes": ["node1", "node2"]}
     return [
-        Act([start(3, "node2", rank, rank, 2) for rank in range(2)], asked),
-        Act([start(5, node, rank, 0, 1) for rank, node in enumerate(again["nodes"])], again),
+        Act([start(3, "node2", r, r, processes, processes) for r in range(processes)], asked),
+        Act([start(5, node, r, 0, 1, 2) for r, node in enumerate(again["nodes"])], again),
     ]
+
+
+def _beyond(file):
+    """Four processes, since a script may be right for two alone."""
+    return _multinode(file, 4)
 
 
 _SCENARIOS = {

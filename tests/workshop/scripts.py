@@ -15,7 +15,7 @@ from workshop.scenarios import examine
 def examined(lesson: str, text: str, limit: float = LIMIT, checks=None):
     """Run `text` as the script of a lesson: what was seen and found."""
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / LESSONS[lesson].file
+        script = Path(folder) / f"{lesson}.py"
         script.write_text(text)
         files = [script, ROOT / "utils.py", ROOT / "guard.py"]
         seen, findings = examine(lesson, script.name, files, checks or OF[lesson], limit)

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from tests.processes import LESSONS
-from tests.workshop.scripts import examined, mistake, right, told
+from tests.workshop.scripts import mistake, right, told
 from tools.series import stages
+from workshop.checks import BEYOND
 from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises, undone
 from workshop.judge import passed
@@ -26,7 +27,7 @@ OTHERS = [name for name, one in exercises().items() if one.start not in STAGES]
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_start_fails_with_its_own_hint(name):
     exercise = exercises()[name]
-    found, evidence = mistake(exercise.run_as, exercise.start, checks=exercise.checks)
+    found, evidence = mistake(exercise.lesson.name, exercise.start, checks=exercise.checks)
     assert found == exercise.check, evidence
     assert re.search(EVIDENCE.get(name, ""), evidence)
 
@@ -40,10 +41,9 @@ def test_a_solution_passes_every_check(lesson):
     assert passed(findings), told(seen, findings)
 
 
-@pytest.mark.parametrize("name", [n for n, e in exercises().items() if e.run_as != e.lesson.name])
-def test_a_solution_of_beyond_passes_every_check(name):
-    exercise = exercises()[name]
-    seen, findings = examined(exercise.run_as, exercise.solution)
+@pytest.mark.parametrize("lesson", BEYOND)
+def test_a_lesson_of_beyond_passes_its_checks(lesson):
+    seen, findings = right(lesson)
     assert passed(findings), told(seen, findings)
 
 

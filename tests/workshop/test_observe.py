@@ -12,7 +12,7 @@ from ddp_doctor.observe import PROBE
 from tests.faults import same
 from tests.processes import ROOT
 from tests.workshop.scripts import right
-from workshop.checks import OF
+from workshop.checks import BEYOND, LESSONS, OF
 from workshop.facts import Run
 from workshop.judge import check, judge
 from workshop.observe import PART
@@ -95,7 +95,9 @@ def test_a_sitecustomize_that_was_there_before_still_runs(tmp_path):
     assert str(PROBE) not in ran.stdout and not ran.stderr
 
 
-@pytest.mark.parametrize("lesson", OF)
+@pytest.mark.parametrize("lesson", [
+    *LESSONS, *(pytest.param(lesson, marks=pytest.mark.soak) for lesson in BEYOND)
+])  # fmt: skip
 def test_odd_facts_are_no_error(lesson):
     """A check says that it cannot tell if a kind of fact is missing, or if the run breaks off."""
     facts = right(lesson)[0].facts

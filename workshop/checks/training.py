@@ -82,7 +82,7 @@ def _is(used, mean, weights, known):
     `known` keeps the length, and the penalty's factor: they are always the same.
     """
     length, right, most = math.hypot(*used), math.hypot(*mean), max(map(abs, used))
-    if not math.isfinite(length + right) or _near(used, mean):
+    if not math.isfinite(length + right) or near(used, mean):
         return True  # not finite: the training has diverged
     if 0 < length < right:
         known.setdefault("length", length)
@@ -95,8 +95,8 @@ def _is(used, mean, weights, known):
         one + factor * weight if abs(left - factor * weight) < abs(left) else one
         for one, left, weight in zip(mean, rest, weights, strict=True)
     ]
-    return length > 0 and any(_near(used, one) for one in (shorter, clipped, penalised))
+    return length > 0 and any(near(used, one) for one in (shorter, clipped, penalised))
 
 
-def _near(one, other):
+def near(one, other):
     return math.dist(one, other) <= 1e-4 * math.hypot(*other)  # false for nan
