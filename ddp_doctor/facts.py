@@ -12,18 +12,22 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     collective  what ("DDP": its constructor), bytes passed, part (of the ranks), where
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
                 a store or of a Barrier
+    peer        a tensor was sent to one rank, or received from one
     backward    a backward pass began
     replicated  DDP wraps a model: unused (it looks for unused parameters)
     forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
                 through (the class called), sync (whether DDP will reduce gradients)
     bypass      a forward pass of a model that DDP wraps, but not through DDP
-    evaluation  one without gradients, with live dropout or batch statistics: their classes
+    evaluation  one without gradients, with live dropout or batch statistics: their classes;
+                the loader of the last batch, if few such passes came since a backward pass
     causality   targets are the inputs shifted by one: how far the last token moved earlier outputs
     losses      of backward passes, from number `first` on
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
-                optimizer's state, before an optimizer's first step, after step n, at the end
+                optimizer's state, before an optimizer's first step, after step n, at the end;
+                reached: a number that the fingerprints look at has a gradient
     loader      an iteration over a DataLoader began
-    loading     what that loader is: made (a line), dataset, cut (a line that made a Subset of it),
+    loading     what that loader is: made (a line), dataset, base (the number of the dataset below
+                its Subsets), cut (a line that made a Subset of it),
                 sampler, shuffle, replicas ...
     epoch       an iteration ended: the indices drawn and their order, and what was done meanwhile
     content     fingerprints of samples, by index
@@ -152,6 +156,11 @@ class Run(Facts):
     def trained(self) -> list[Worker]:
         """The workers that made optimizer steps, of the first attempt that has any."""
         return next((a.trained for a in self.attempts if a.trained), [])
+
+    @cached_property
+    def replicas(self) -> list[Worker]:
+        """These workers, if each has a rank: others need not train one model."""
+        return self.trained if all(worker.rank is not None for worker in self.trained) else []
 
     @cached_property
     def ranks(self) -> list[Worker]:

@@ -12,7 +12,7 @@ import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 from _ddp_doctor import around, training
-from _ddp_doctor.training import tensors_in
+from _ddp_doctor.tensors import tensors_in
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 COLLECTIVES = (
@@ -31,6 +31,8 @@ def watch():
     DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
     for name in COLLECTIVES:
         _replace(name, functools.partial(_collective, name))
+    for name in ("send", "recv", "isend", "irecv"):
+        _replace(name, lambda send: around(send, _note_peer))
     _replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
     _replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
     for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
@@ -57,6 +59,11 @@ def _note_call(name, *args, **kwargs):
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
     part = any(isinstance(one, dist.ProcessGroup) and one is not dist.group.WORLD for one in given)
     recorder.call("collective", what=name, bytes=size, part=part, where=recorder.where())
+
+
+def _note_peer(*_, **__):
+    if recorder.count("peer") == 1:
+        recorder.fact("peer")
 
 
 def _begin_ddp(ddp, module=None, *_, **__):

@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import around, system, training
-from _ddp_doctor.training import fingerprint
+from _ddp_doctor.tensors import fingerprint
 
 
 def watch():
@@ -25,7 +25,11 @@ def _watch_dcp(checkpoint):
     def note(state_dict, *, checkpoint_id=None, **_):
         _note_file(state_dict, checkpoint_id, together=True)
 
+    def note_load(state_dict, *, checkpoint_id=None, **_):
+        _note_load(checkpoint_id)
+
     checkpoint.save = around(checkpoint.save, after=note)
+    checkpoint.load = around(checkpoint.load, after=note_load)
 
 
 def _watch_safetensors(module):
@@ -38,6 +42,7 @@ def _watch_safetensors(module):
         _note_file(tensors, filename)
 
     module.save_file = around(module.save_file, before, note)
+    module.load_file = around(module.load_file, after=_note_load)
 
 
 _existed = False

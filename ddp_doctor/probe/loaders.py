@@ -8,8 +8,8 @@ import weakref
 import zlib
 
 import _ddp_doctor as recorder
-from _ddp_doctor import around
-from _ddp_doctor.training import fingerprint, tensors_in
+from _ddp_doctor import around, training
+from _ddp_doctor.tensors import fingerprint, tensors_in
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, Subset
 from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 
@@ -20,6 +20,7 @@ CONTENTS = 2048  # samples whose content is compared
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # of the loaders, by id
 _loaders = []  # keeps a reference, so that no id is used twice
+_bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
 _early = {}  # indices that an iterator drew before it had an epoch, by its id
 _contents = 0
@@ -134,11 +135,13 @@ def _describe(loader, epoch):
     if indices is not None and epoch.nth == 0:
         subset = f"{os.getpid()}.{epoch.loader}.subset"
         (recorder.notes / subset).write_bytes(array.array("q", indices).tobytes())
+    base = next((n for n, one in enumerate(_bases) if one is dataset), len(_bases))
+    _bases[base : base + 1] = [dataset]
     shared = isinstance(sampler, DistributedSampler)
     shuffles = sampler.shuffle if shared else isinstance(sampler, RandomSampler)
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
-        dataset=type(dataset).__name__, size=_length(loader.dataset), subset=subset,
+        dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=isinstance(loader.dataset, IterableDataset), sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
@@ -190,7 +193,7 @@ def _note_taken(iterator, batch):
         return
     if _latest and _latest is not epoch:
         _latest.until = {**recorder.counts}
-    _latest, epoch.until = epoch, None
+    _latest, epoch.until, training.loader = epoch, None, epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
     rows = next(iter(tensors_in(batch)), None)

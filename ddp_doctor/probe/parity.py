@@ -12,6 +12,7 @@ import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import training
 from _ddp_doctor.devices import say
+from _ddp_doctor.tensors import local
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
@@ -90,7 +91,7 @@ def _note_gradient(optimizer):
     for parameter in training.parameters_of(optimizer):
         grad = parameter.grad
         if grad is not None:
-            flat = training.local(grad.detach()).to_dense().double().flatten().cpu()
+            flat = local(grad.detach()).to_dense().double().flatten().cpu()
             signs = torch.randint(2, flat.shape, generator=generator, dtype=torch.float64) * 2 - 1
             squares.append(float(flat @ flat))
             projections.append(float(flat @ signs))

@@ -4,17 +4,16 @@ import contextlib
 import functools
 import math
 import threading
-import zlib
 
 import _ddp_doctor as recorder
 import torch
+from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import optimizer as optimizers
-from torch.utils._pytree import tree_leaves
 
-MOST = 4096  # numbers of a tensor in its fingerprint, evenly spaced
 ROWS = 64  # of a batch to tell apart
+IN_A_STEP = 4  # passes without gradients that a training step may make, as for a teacher
 
 
 class Calls(threading.local):
@@ -30,6 +29,8 @@ stepping = None  # the optimizer whose step runs; ZeroRedundancyOptimizer calls 
 _names = {}  # of parameters, by id
 _numbers, _steps, _used = {}, {}, {}  # by optimizer's id: its number, its steps, passes it used
 _losses, _first_loss = [], 1
+loader = None  # the number of the loader from which the last batch came
+_in_a_row, _backwards = 0, None  # passes in train mode and without gradients, since this backward
 
 
 def watch():
@@ -37,34 +38,16 @@ def watch():
     torch.autograd.backward = recorder.around(
         torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
     )
+    torch.autograd.grad = recorder.around(torch.autograd.grad, _counting("grad"))
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
     scheduler = torch.optim.lr_scheduler.LRScheduler
-    scheduler.step = recorder.around(scheduler.step, lambda *_, **__: recorder.count("scheduler"))
+    scheduler.step = recorder.around(scheduler.step, _counting("scheduler"))
     recorder.at_end.append(_note_end)
 
 
-def fingerprint(tensor, most=MOST):
-    """A checksum of a tensor's bits; of a sharded one, of this rank's part."""
-    tensor = local(tensor.detach())
-    flat = tensor.reshape(-1)
-    if flat.numel() > most:
-        flat = flat[:: -(-flat.numel() // most)]
-    bits = flat.cpu().contiguous().view(torch.uint8)
-    return f"{zlib.crc32(memoryview(bits.numpy())):08x}"
-
-
-def local(tensor):
-    """This rank's part of a sharded tensor; of a sparse one, its values."""
-    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    if tensor.layout is torch.sparse_coo:
-        return tensor.coalesce().values()
-    return tensor.values() if "sparse" in str(tensor.layout) else tensor
-
-
-def tensors_in(value):
-    """All tensors in nested dicts, lists and tuples, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+def _counting(kind):
+    return lambda *_, **__: recorder.count(kind)
 
 
 def bare(module):
@@ -139,11 +122,16 @@ def _note_forward(module, args, kwargs, output):
 
 def _note_evaluation(module):
     """Without gradients: an evaluation, unless dropout or batch statistics are still on."""
+    global _in_a_row, _backwards
     recorder.count("evaluation")
     live = [type(m).__name__ for m in module.modules() if m.training and _differs(m)]
-    if live and recorder.count("evaluation in train mode") == 1:
-        where = recorder.where()
-        recorder.fact("evaluation", live=live, through=type(module).__name__, where=where)
+    if live:
+        now = recorder.counts.get("backward")
+        _in_a_row, _backwards = _in_a_row * (now == _backwards) + 1, now
+        of = None if _in_a_row > IN_A_STEP else loader
+        if recorder.count(f"evaluation in train mode {of}") == 1:
+            where, kind = recorder.where(), type(module).__name__
+            recorder.fact("evaluation", live=live, through=kind, loader=of, where=where)
 
 
 def _differs(module):
@@ -253,10 +241,12 @@ def _note_step(optimizer):
     parameters = parameters_of(optimizer)
     gradients = [local(p.grad) for p in parameters if p.grad is not None]
     squares = [float(g.float().pow(2).sum()) for g in gradients]
+    dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     without = [_names[id(p)] for p in parameters if p.grad is None and id(p) in _names]
     recorder.fact(
         "step", opt=_numbers[id(optimizer)], n=number, **_replica(optimizer),
         norm=math.sqrt(sum(squares)) if gradients else None, without=without[:20],
+        reached=any(bool(some(local(p.grad)).any()) for p in dense),
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),
     )  # fmt: skip
 

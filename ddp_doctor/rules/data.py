@@ -1,5 +1,7 @@
 """Which rank trains on which samples, and in which order."""
 
+from collections import defaultdict
+
 from ..rule import rule
 from .loading import epochs_of, indices_of, loaders_of, loadings, samples_of
 from .replicas import is_sharded
@@ -17,7 +19,7 @@ def same_batches(run):
     More processes only repeat the work of one: the averaged gradient is that of one rank. Give the
     loader a DistributedSampler, or seed what draws the batches with the rank.
     """
-    if len(run.trained) < 2 or not _is_data_parallel(run):
+    if len(run.replicas) < 2 or not _is_data_parallel(run):
         return
     tables = [{fact["n"]: fact for fact in w.all("forward")} for w in run.trained[:2]]
     common = sorted(set(tables[0]) & set(tables[1]))
@@ -42,7 +44,7 @@ def same_noise(run):
     One of the forward passes of a step adds nothing on the other ranks. Seed the random state with
     the rank, after the model is made.
     """
-    if len(run.trained) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
     one, other = run.trained[:2]
     there = {(f["where"], f["n"]): f["inputs"] for f in other.all("forward")}
@@ -69,7 +71,7 @@ def not_shared(run):
     An epoch then takes as long as with one process. Give the loader a DistributedSampler, built
     from the same dataset on every rank.
     """
-    if len(run.trained) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
     one, other = run.trained[:2]
     for loader in loaders_of(run):
@@ -117,7 +119,7 @@ def dataset_differs(run):
     A sampler divides indices, and the same index is another sample on each rank: the ranks do not
     share one dataset. Seed what makes or shuffles the samples, in the same way on every rank.
     """
-    if len(run.trained) < 2:
+    if len(run.replicas) < 2:
         return
     told = loadings(run)
     for loader in loaders_of(run):
@@ -167,7 +169,7 @@ def split_differs(run):
     What one rank holds back, another one trains on. Give `random_split` a generator with a fixed
     seed, the same on every rank.
     """
-    if len(run.trained) < 2:
+    if len(run.replicas) < 2:
         return
     told = loadings(run)
     for loader in loaders_of(run):
@@ -189,20 +191,27 @@ def leak(run):
     `random_split` a generator with a fixed seed.
     """
     told = loadings(run)
-    trains = {}
+    trains, evaluates = loaders_of(run), {*loaders_of(run, training=False)} - {*loaders_of(run)}
+    parts = {}  # what all ranks may train on, by dataset and loader: each fold has its own
     for (_, loader), fact in told.items():
-        if loader in loaders_of(run) and fact["subset"]:
-            trains.setdefault(fact["dataset"], set()).update(indices_of(run, fact, "subset"))
+        if loader in trains and fact["subset"]:
+            parts.setdefault((fact["base"], loader), set()).update(indices_of(run, fact, "subset"))
     for (worker, loader), fact in told.items():
-        if loader in loaders_of(run, training=False) and fact["subset"]:
-            held = {*indices_of(run, fact, "subset")}
-            both = held & trains.get(fact["dataset"], set())
-            if both and loader not in loaders_of(run):
-                yield (
-                    f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
-                    f"{worker.name} evaluates are in some rank's training set"
-                ), fact["made"]
-                return
+        if loader not in evaluates or not fact["subset"]:
+            continue
+        held = {*indices_of(run, fact, "subset")}
+        own = [
+            {*indices_of(run, told[worker, n], "subset")} for n in trains if (worker, n) in told
+        ]
+        seen = [held & part for (base, _), part in parts.items() if base == fact["base"]]
+        watched = held in own and len(evaluates) > 1  # the training's own loss, beside another
+        if seen and all(seen) and not watched:
+            both = set.union(*seen)
+            yield (
+                f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
+                f"{worker.name} evaluates are in some rank's training set"
+            ), fact["made"]
+            return
 
 
 @rule("warning")
@@ -212,8 +221,13 @@ def every_epoch_alike(run):
     The batches are the same each time, so training is noisier than it looks. Call
     `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
     """
+    alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
     for (worker, loader), fact in loadings(run).items():
-        epochs = [epoch for epoch in epochs_of(worker, loader) if epoch["drawn"] > 8]
+        anew = None if fact["subset"] else fact["made"]
+        alike[worker, fact["base"], anew or loader].append(fact)
+    for (worker, *_), facts in alike.items():
+        fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
+        epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
         if fact["shuffle"] and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
             told = "" if fact["epoch"] is None else "; set_epoch was not called"

@@ -59,10 +59,12 @@ def in_place(run):
     another name, and `os.replace` it when it is whole.
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
-    over = [
-        (fact, path) for _, fact, path in saves(run)
-        if fact["existed"] and fact["path"] not in renamed and not fact["together"]
-    ]  # fmt: skip
+    over, seen = [], set()  # a file of an earlier run may have had the name before
+    for worker, fact, path in saves(run):
+        again = fact["existed"] and (worker, path) in seen
+        seen.add((worker, path))
+        if again and fact["path"] not in renamed and not fact["together"]:
+            over.append((fact, path))
     if over:
         fact, path = over[0]
         yield f"{path}: overwritten {times(len(over))}{_called(fact)}", fact["where"]

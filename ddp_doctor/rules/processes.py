@@ -28,7 +28,7 @@ def nothing_trained(run):
 
 def _trained(worker):
     """Also without an optimizer of torch."""
-    return worker.first("step") or worker.counts.get("backward")
+    return worker.first("step") or worker.counts.keys() & {"backward", "grad"}
 
 
 @rule("error")
@@ -170,7 +170,7 @@ def unequal_steps(run):
     The ranks that are ahead train alone at the end, or wait for ever. Give every rank as many
     batches as the others.
     """
-    counted = [worker for worker in run.trained if worker.counts]
+    counted = [worker for worker in run.replicas if worker.counts]
     if run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:
         shown = ", ".join(f"{w.name}: {w.number_of_steps:,}" for w in counted)
         yield shown, None

@@ -21,7 +21,9 @@ def is_sharded(run) -> bool:
     """Whether ranks have parts of the weights, or different models: they cannot be compared."""
     first = [fact for worker in run.trained for fact in worker.all("first")]
     sizes = {(fact["opt"], fact["numbers"]) for fact in first}
-    return any(fact["sharded"] for fact in first) or len(sizes) > len({opt for opt, _ in sizes})
+    stages = run.first("peer") and not run.first("replicated")  # a pipeline
+    differ = len(sizes) > len({opt for opt, _ in sizes})
+    return bool(stages) or differ or any(fact["sharded"] for fact in first)
 
 
 @rule("error")
@@ -32,7 +34,7 @@ def diverged(run):
     the first step, call the DDP object and not the module inside, and change weights on no rank
     alone.
     """
-    if len(run.trained) < 2 or is_sharded(run):
+    if len(run.replicas) < 2 or is_sharded(run):
         return
     table = steps_by_rank(run)
     differ = [
@@ -66,6 +68,7 @@ def learns_nothing(run):
             if len(steps) < 3:
                 continue
             unchanged = len({str(fact["parameters"]) for fact in [first, *steps]}) == 1
+            unchanged &= any(fact["reached"] for fact in steps)
             if all(fact["norm"] is None for fact in steps):
                 why = "no parameter has a gradient"
             elif not any(fact["norm"] for fact in steps):

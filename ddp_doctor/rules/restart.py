@@ -17,15 +17,21 @@ def _again(run):
 
 def _saved(run):
     """How many steps the last checkpoint before the kill has."""
+    return max((fact["step"] for fact in _resumed_from(run)), default=0)
+
+
+def _resumed_from(run):
+    """The saves before the kill whose files the second start has loaded. (None: from memory.)"""
     killed = run.first("fault")
-    return max(
-        (fact["step"] for _, fact, _ in saves(run) if not killed or fact["t"] < killed["t"]),
-        default=0,
-    )
+    loaded = {fact["path"] for w in run.attempts[-1].workers for fact in w.all("loaded")}
+    return [
+        fact for _, fact, path in saves(run)
+        if loaded & {path, None} and (not killed or fact["t"] < killed["t"])
+    ]  # fmt: skip
 
 
 def _read_checkpoint(run):
-    return any(worker.first("loaded") for worker in run.attempts[-1].workers)
+    return bool(_resumed_from(run))
 
 
 def _total(run):
@@ -91,10 +97,10 @@ def resume_optimizer(run):
 
 def _pairs(run):
     """Per rank: an optimizer before its first step after the restart, and after the saved step."""
-    reference = {worker.rank: worker for worker in run.reference.trained} if run.reference else {}
+    before = {worker.rank: worker for worker in run.attempts[0].trained}
     for worker in _again(run):
-        if _read_checkpoint(run) and worker.rank in reference and len(worker.all("first")) == 1:
-            for step in reference[worker.rank].all("step"):
+        if _read_checkpoint(run) and worker.rank in before and len(worker.all("first")) == 1:
+            for step in before[worker.rank].all("step"):
                 if step["n"] == _saved(run):
                     yield worker, worker.first("first"), step
 
@@ -106,9 +112,9 @@ def resume_data(run):
     The first batches are trained on twice, and the last ones never. Restore the epoch's number, the
     position in it, and the random state that draws the batches.
     """
-    reference = {worker.rank: worker for worker in run.reference.trained} if run.reference else {}
+    before = {worker.rank: worker for worker in run.attempts[0].trained}
     for worker in _again(run):
-        known, now = reference.get(worker.rank), worker.first("forward")
+        known, now = before.get(worker.rank), worker.first("forward")
         after = [f for f in known.all("step") if f["n"] == _saved(run)] if known else []
         if not after or not now or not _read_checkpoint(run):
             continue

@@ -34,21 +34,34 @@ def device_from_rank(run):
             ), chosen["where"]
             return
     for path, tree in trees(run):
-        by_rank = {
-            target.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and _is_global_rank(node.value)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or len(node.args) != 1:
-                continue
-            if getattr(node.func, "attr", getattr(node.func, "id", "")) in SET_DEVICE:
-                name = getattr(node.args[0], "id", None)
-                if name in by_rank or _is_global_rank(node.args[0]):
-                    yield ast.unparse(node), f"{path}:{node.lineno}"
+        outer = _by_rank(tree)
+        for scope in (tree, *[n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]):
+            given = {node.arg for node in _own(scope) if isinstance(node, ast.arg)}
+            names = outer - given | _by_rank(scope)
+            for call in filter(_sets_device, _own(scope)):
+                if getattr(call.args[0], "id", None) in names or _is_global_rank(call.args[0]):
+                    yield ast.unparse(call), f"{path}:{call.lineno}"
                     return
+
+
+def _own(scope):
+    """The nodes of a module or a function, without those of the functions inside it."""
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, ast.FunctionDef):
+            yield node
+            yield from _own(node)
+
+
+def _by_rank(scope):
+    """The names to which it assigns the global rank."""
+    assigned = [n for n in _own(scope) if isinstance(n, ast.Assign) and _is_global_rank(n.value)]
+    return {target.id for n in assigned for target in n.targets if isinstance(target, ast.Name)}
+
+
+def _sets_device(node):
+    if not isinstance(node, ast.Call) or len(node.args) != 1:
+        return False
+    return getattr(node.func, "attr", getattr(node.func, "id", "")) in SET_DEVICE
 
 
 @rule("note")

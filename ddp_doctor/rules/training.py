@@ -3,6 +3,7 @@
 import re
 
 from ..rule import rule
+from .loading import loaders_of
 from .words import times, where
 
 
@@ -34,12 +35,13 @@ def clip_before_unscale(run):
 
 @rule("warning")
 def eval_in_train_mode(run):
-    """An evaluation runs with dropout.
+    """An evaluation runs in train mode.
 
     It measures a crippled model, and another one each time. Call `model.eval()` before it, and
     `model.train()` after it.
     """
-    for fact in run.all("evaluation")[:1]:
+    trains = loaders_of(run)  # a pass on one of its batches is part of a training step
+    for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
         live = len(fact["live"])
         number = max(worker.counts.get("evaluation in train mode", 2) for worker in run.trained)
         yield (
@@ -55,11 +57,11 @@ def loss_of_one_rank(run):
     DDP averages gradients and nothing else. The line shows one part of the batch, so it is noisier
     than the training is. All-reduce the sum of the losses before one rank prints it.
     """
-    losses = [_losses(worker) for worker in run.trained]
+    losses = [_losses(worker) for worker in run.replicas]
     if len(losses) < 2:
         return
     found = []
-    for worker, own in zip(run.trained, losses, strict=True):
+    for worker, own in zip(run.replicas, losses, strict=True):
         passes = len(own) // max(1, worker.number_of_steps)  # a loss may have been divided by it
         for fact in worker.all("said", "logged"):
             number, names = fact["backwards"], re.search("loss", fact["text"], re.I)

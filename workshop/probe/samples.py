@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from _ddp_doctor import training
+from _ddp_doctor.tensors import tensors_in
 from torch.optim import optimizer as optimizers
 
 FEW = 5000  # parameters; the gradients of a larger model are not recorded
@@ -46,7 +47,7 @@ def _note_batch(module, args, kwargs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
     global _trained
-    inputs = training.tensors_in([*args, *kwargs.values()])
+    inputs = tensors_in([*args, *kwargs.values()])
     learns = next(module.parameters(), None) is not None
     if not learns or not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
         return

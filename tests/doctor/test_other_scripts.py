@@ -1,0 +1,215 @@
+"""Scripts of other kinds: what looks like a defect in them is none, or the other way round."""
+
+import pytest
+
+from .doctor import diagnose, python
+
+TORCHRUN = ["torchrun", "--standalone", "--nproc_per_node=2"]
+BEGIN = """
+import copy, os
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, random_split
+
+torch.manual_seed(0)
+data = TensorDataset(torch.rand(80, 4), torch.rand(80, 1))
+
+def network():
+    layers = [torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)]
+    return torch.nn.Sequential(*layers)
+
+def train(loader, model, optimizer, before=lambda x: None):
+    for x, y in loader:
+        before(x)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+@torch.no_grad()
+def evaluate(loader, model):
+    model.eval()
+    print(sum(float(F.mse_loss(model(x), y)) for x, y in loader))
+    model.train()
+
+model = network()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+
+RIGHT = {
+    "another dataset of the same class": """
+other = TensorDataset(torch.rand(50, 4), torch.rand(50, 1))
+for epoch in range(2):
+    train(DataLoader(Subset(data, range(40)), 8, shuffle=True), model, optimizer)
+    evaluate(DataLoader(Subset(other, range(40)), 8), model)
+""",
+    "cross-validation": """
+for fold in range(4):
+    held = range(fold * 20, fold * 20 + 20)
+    rest = [i for i in range(80) if i not in held]
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(DataLoader(Subset(data, rest), 8, shuffle=True), model, optimizer)
+    evaluate(DataLoader(Subset(data, held), 8), model)
+""",
+    "a loss on the training set, beside that on the held-out one": """
+ours, held = random_split(data, [60, 20], torch.Generator().manual_seed(1))
+loaders = [DataLoader(ours, 8, shuffle=True), DataLoader(ours, 20), DataLoader(held, 20)]
+for epoch in range(2):
+    train(loaders[0], model, optimizer)
+    evaluate(loaders[1], model)
+    evaluate(loaders[2], model)
+""",
+    "a teacher without gradients, in train mode": """
+teacher = copy.deepcopy(model).requires_grad_(False)
+
+@torch.no_grad()
+def targets(x):
+    teacher(x), teacher(x + 0.1)
+
+for epoch in range(2):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer, targets)
+""",
+    "a model that is saved once, where that of an earlier run is": """
+torch.save({}, "model.pt")
+train(DataLoader(data, 8, shuffle=True), model, optimizer)
+torch.save(model.state_dict(), "model.pt")
+""",
+    "updates by hand": """
+for x, y in DataLoader(data, 8, shuffle=True):
+    gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
+    with torch.no_grad():
+        for p, gradient in zip(model.parameters(), gradients):
+            p -= 0.1 * gradient
+""",
+    "a few rows of a large table": """
+table = torch.nn.Embedding(200_000, 8)
+optimizer = torch.optim.SGD(table.parameters(), 0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    table(torch.tensor([7, 11 + step])).sum().backward()
+    optimizer.step()
+""",
+}
+
+PAIR = {
+    "processes that share one model, without a group": """
+import torch.multiprocessing as mp
+
+def work(model, seed):
+    torch.manual_seed(seed)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+
+if __name__ == "__main__":
+    model.share_memory()
+    both = [mp.get_context("spawn").Process(target=work, args=(model, n)) for n in range(2)]
+    [one.start() for one in both]
+    [one.join() for one in both]
+""",
+    "two stages of one model": """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+stage = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(stage.parameters(), 0.1)
+for step in range(6):
+    x = torch.rand(4, 4)
+    optimizer.zero_grad()
+    if dist.get_rank() == 0:
+        out = stage(x)
+        dist.send(out.detach(), 1)
+        gradient = torch.empty(4, 4)
+        dist.recv(gradient, 1)
+        out.backward(gradient)
+    else:
+        dist.recv(x, 0)
+        x.requires_grad_()
+        (stage(x) - 1).pow(2).mean().backward()
+        dist.send(x.grad, 0)
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "a rank that chooses no device, beside one that does": """
+def say(text):
+    rank = dist.get_rank()
+    print(text, rank)
+
+def work(rank):
+    torch.accelerator.set_device_index(rank) if torch.cuda.is_available() else None
+    say("at work")
+
+dist.init_process_group("gloo")
+work(int(os.environ["LOCAL_RANK"]))
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+}
+
+RESTARTED = """
+begin, best = 0, 9e9
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    begin, best = state["epochs"], state["best"]
+for epoch in range(begin, 8):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    loss = float(F.mse_loss(model(data.tensors[0]), data.tensors[1]))
+    if loss < best:
+        best = loss
+        torch.save(model.state_dict(), "best.part")
+        os.replace("best.part", "best.pt")
+    if epoch % 2 == 1:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epochs": epoch + 1, "best": best}, "last.part")
+        os.replace("last.part", "last.pt")
+"""
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_script_has_no_findings(tmp_path, name):
+    seen = python(tmp_path, BEGIN + RIGHT[name])
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.parametrize("name", PAIR)
+def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
+    (tmp_path / "train.py").write_text(_with_ddp(PAIR[name]))
+    launch = ["python"] if "spawn" in PAIR[name] else TORCHRUN
+    seen = diagnose(tmp_path, *launch, "train.py")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
+    text = BEGIN.replace("torch.manual_seed(0)", "")
+    seen = python(tmp_path, text + RESTARTED, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+def test_a_loader_that_is_made_anew_in_each_epoch_has_one_order(tmp_path):
+    epochs = """
+dist.init_process_group("gloo")
+model = DDP(model)
+for epoch in range(3):
+    sampler = DistributedSampler(data)
+    train(DataLoader(data, 8, sampler=sampler), model, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(_with_ddp(epochs))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["every-epoch-alike"], seen.ran.tail
+
+
+def test_an_evaluation_in_train_mode_after_the_last_batch_of_training(tmp_path):
+    """It reads no loader: it is more passes than a training step makes."""
+    text = """
+for epoch in range(2):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    with torch.no_grad():
+        print(sum(float(model(x).sum()) for x in data.tensors[0].split(8)))
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+def _with_ddp(text):
+    return BEGIN + "from torch.nn.parallel import DistributedDataParallel as DDP\n" + text
