@@ -9,12 +9,13 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     bound       a socket was bound to a port: 0 lets the system choose one
     joining, joined   init_process_group began: port, address (of tcp://); returned: rank,
                 world_size, backend
-    collective  what ("DDP": its constructor), bytes passed, part (of the ranks), where
+    collective  what ("DDP": its constructor), bytes passed, part (of the ranks), inside (a forward
+                pass), where
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
                 a store or of a Barrier
     peer        a tensor was sent to one rank, or received from one
     backward    a backward pass began
-    replicated  DDP wraps a model: unused (it looks for unused parameters)
+    replicated  DDP wraps a model: unused (it looks for unused parameters), how many it ignored
     forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
                 through (the class called), sync (whether DDP will reduce gradients)
     bypass      a forward pass of a model that DDP wraps, but not through DDP

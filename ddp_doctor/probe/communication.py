@@ -58,7 +58,8 @@ def _note_call(name, *args, **kwargs):
     sent = [] if unequal else tensors_in(given)
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
     part = any(isinstance(one, dist.ProcessGroup) and one is not dist.group.WORLD for one in given)
-    recorder.call("collective", what=name, bytes=size, part=part, where=recorder.where())
+    where, inside = recorder.where(), training.calls.running
+    recorder.call("collective", what=name, bytes=size, part=part, inside=inside, where=where)
 
 
 def _note_peer(*_, **__):
@@ -74,7 +75,10 @@ def _begin_ddp(ddp, module=None, *_, **__):
 def _note_ddp(ddp, module, *_, **__):
     recorder.fact("done")
     training.replicated.update(map(id, module.parameters()))
-    recorder.fact("replicated", unused=ddp.find_unused_parameters, through=type(module).__name__)
+    recorder.fact(
+        "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,
+        ignored=len(ddp.parameters_to_ignore),
+    )  # fmt: skip
 
 
 @recorder.guarded

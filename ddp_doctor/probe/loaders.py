@@ -3,6 +3,7 @@
 import array
 import collections
 import functools
+import itertools
 import os
 import weakref
 import zlib
@@ -16,6 +17,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 MOST = 1_000_000  # indices of an epoch to write
 EPOCHS = 20  # per loader to write
 CONTENTS = 2048  # samples whose content is compared
+DID = ("step", "forward", "evaluation")
 
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # of the loaders, by id
@@ -24,7 +26,8 @@ _bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
 _early = {}  # indices that an iterator drew before it had an epoch, by its id
 _contents = 0
-_latest = None  # the epoch from which the last batch came
+_fresh = set()  # the epochs whose batches came since then
+_before = dict.fromkeys(DID, 0)  # what had been done until a batch came
 
 
 class Epoch:
@@ -34,8 +37,7 @@ class Epoch:
         self.loader, self.nth, self.where = loader, nth, recorder.where()
         self.indices, self.taken, self.whole = array.array("q"), 0, False
         self.coming = collections.deque()  # batches that were drawn and not yet taken
-        self.began = {**recorder.counts}
-        self.until = None  # the counts when another loader went on, if no batch came since then
+        self.did = dict.fromkeys(DID, 0)  # with its batches, or with others beside them
 
     def draw(self, batch):
         numbers = batch if isinstance(batch, list | tuple) else [batch]
@@ -48,13 +50,10 @@ class Epoch:
         name = f"{os.getpid()}.{self.loader}.{self.nth}.indices"
         if self.nth < EPOCHS:
             (recorder.notes / name).write_bytes(self.indices.tobytes())
-        did = {
-            kind: (self.until or recorder.counts).get(kind, 0) - self.began.get(kind, 0)
-            for kind in ("step", "forward", "evaluation")
-        }
+        _settle()
         recorder.fact(
             "epoch", loader=self.loader, nth=self.nth, drawn=len(self.indices), taken=self.taken,
-            whole=self.whole, order=zlib.crc32(self.indices), where=self.where, did=did,
+            whole=self.whole, order=zlib.crc32(self.indices), where=self.where, did=self.did,
             file=name if self.nth < EPOCHS else None,
         )  # fmt: skip
 
@@ -176,6 +175,16 @@ def _length(dataset):
         return None
 
 
+def _settle():
+    """What was done since batches came, was done with these."""
+    now = {kind: recorder.counts.get(kind, 0) for kind in DID}
+    if now != _before:
+        for epoch, kind in itertools.product(_fresh, DID):
+            epoch.did[kind] += now[kind] - _before[kind]
+        _fresh.clear()
+        _before.update(now)
+
+
 @recorder.guarded
 def _note_drawn(iterator, batch):
     if epoch := _epochs.get(id(iterator)):
@@ -187,13 +196,13 @@ def _note_drawn(iterator, batch):
 @recorder.guarded
 def _note_taken(iterator, batch):
     """Batches come in the order of their indices, whatever the number of workers."""
-    global _contents, _latest
+    global _contents
     epoch = _epochs.get(id(iterator))
     if epoch is None:
         return
-    if _latest and _latest is not epoch:
-        _latest.until = {**recorder.counts}
-    _latest, epoch.until, training.loader = epoch, None, epoch.loader
+    _settle()
+    _fresh.add(epoch)
+    training.loader = epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
     rows = next(iter(tensors_in(batch)), None)

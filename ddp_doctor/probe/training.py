@@ -135,6 +135,8 @@ def _note_evaluation(module):
 
 
 def _differs(module):
+    if isinstance(module, torch.nn.RNNBase | torch.nn.MultiheadAttention):
+        return module.dropout > 0
     return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
 
 
@@ -164,8 +166,12 @@ def _try_causality(module, inputs):
 
 
 def _by_place(output, tokens):
-    found = [t for t in tensors_in(output) if t.ndim == 3 and t.shape[:2] == tokens.shape]
-    return found[0].float() if found else None
+    for tensor in tensors_in(output):
+        if tensor.ndim == 2 and len(tensor) == tokens.numel():
+            tensor = tensor[None]  # flattened, of one row
+        if tensor.ndim == 3 and tensor.shape[:2] == tokens.shape:
+            return tensor.float()
+    return None
 
 
 def _begin_backward(tensors=(), *_, **__):

@@ -4,12 +4,13 @@ from collections import defaultdict
 
 from ..rule import rule
 from .loading import epochs_of, indices_of, loaders_of, loadings, samples_of
-from .replicas import is_sharded
+from .replicas import holds_parts, is_sharded
 
 
 def _is_data_parallel(run):
     """Not if layers are split: then all ranks need the same batch."""
-    return not any(fact.get("tensor_parallel") for fact in run.all("first"))
+    split = any(fact.get("tensor_parallel") for fact in run.all("first"))
+    return not split and not holds_parts(run)
 
 
 @rule("error")
@@ -176,7 +177,7 @@ def split_differs(run):
         facts = [told[w, loader] for w in run.trained[:2] if (w, loader) in told]
         if len(facts) == 2 and all(fact["subset"] for fact in facts):
             one, other = ({*indices_of(run, fact, "subset")} for fact in facts)
-            if one != other and one & other:
+            if one != other and len(one & other) > len(run.trained):  # else padding
                 yield (
                     f"of {len(one):,} samples that {run.trained[0].name} may train on, "
                     f"{run.trained[1].name} has {len(one & other):,}"

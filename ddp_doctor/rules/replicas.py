@@ -21,9 +21,16 @@ def is_sharded(run) -> bool:
     """Whether ranks have parts of the weights, or different models: they cannot be compared."""
     first = [fact for worker in run.trained for fact in worker.all("first")]
     sizes = {(fact["opt"], fact["numbers"]) for fact in first}
-    stages = run.first("peer") and not run.first("replicated")  # a pipeline
     differ = len(sizes) > len({opt for opt, _ in sizes})
-    return bool(stages) or differ or any(fact["sharded"] for fact in first)
+    own = any(fact["sharded"] for fact in first) or any(f["ignored"] for f in run.all("replicated"))
+    return differ or own or holds_parts(run)
+
+
+def holds_parts(run) -> bool:
+    """Whether each rank has a part of one model, without DDP or DTensor: activations are sent."""
+    begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
+    sent = run.first("peer") or any(fact["inside"] for fact in run.all("collective"))
+    return bool(sent) and len(begins) > 1 and not run.first("replicated")
 
 
 @rule("error")

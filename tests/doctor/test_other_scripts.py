@@ -19,12 +19,13 @@ def network():
     layers = [torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)]
     return torch.nn.Sequential(*layers)
 
-def train(loader, model, optimizer, before=lambda x: None):
+def train(loader, model, optimizer, before=lambda x: None, after=lambda: None):
     for x, y in loader:
         before(x)
         optimizer.zero_grad()
         F.mse_loss(model(x), y).backward()
         optimizer.step()
+        after()
 
 @torch.no_grad()
 def evaluate(loader, model):
@@ -129,6 +130,52 @@ for step in range(6):
     optimizer.step()
 dist.destroy_process_group()
 """,
+    "halves of a layer": """
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+class Half(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1, bias=False)
+
+    def forward(self, x):
+        return Sum.apply(self.second(torch.relu(self.first(x))))
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = Half()
+train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
+dist.destroy_process_group()
+""",
+    "an iterator over held-out batches that lasts": """
+dist.init_process_group("gloo")
+model = DDP(model)
+loader = DataLoader(data, 8, sampler=DistributedSampler(data))
+held = iter(DataLoader(TensorDataset(torch.rand(64, 4)), 8))
+
+@torch.no_grad()
+def look():
+    model.eval()(next(held)[0])
+    model.train()
+
+train(loader, model, optimizer, after=look)
+dist.destroy_process_group()
+""",
+    "parts that are padded to one length": """
+dist.init_process_group("gloo")
+own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
+train(DataLoader(own, 8, shuffle=True), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "a rank that chooses no device, beside one that does": """
 def say(text):
     rank = dist.get_rank()
@@ -209,6 +256,46 @@ for epoch in range(2):
         print(sum(float(model(x).sum()) for x in data.tensors[0].split(8)))
 """
     assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
+    text = """
+class Last(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.LSTM(4, 1, num_layers=2, dropout=0.5, batch_first=True)
+
+    def forward(self, x):
+        return self.layers(x[:, None])[0][:, 0]
+
+model = Last()
+train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
+with torch.no_grad():
+    [model(x) for x, y in DataLoader(data, 8)]
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+def test_a_model_that_sees_the_next_token_and_flattens_its_logits(tmp_path):
+    text = """
+class Mean(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+
+    def forward(self, tokens, targets):
+        hidden = self.embed(tokens)
+        return self.head(hidden + hidden.mean(1, keepdim=True)).flatten(0, 1)
+
+model = Mean()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    text = torch.randint(9, (4, 17))
+    optimizer.zero_grad()
+    F.cross_entropy(model(text[:, :-1], text[:, 1:]), text[:, 1:].flatten()).backward()
+    optimizer.step()
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["not-causal"]
 
 
 def _with_ddp(text):
