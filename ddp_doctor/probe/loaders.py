@@ -216,6 +216,7 @@ def _note_taken(iterator, batch):
 
 @recorder.guarded
 def _finish(iterator):
+    training.loader = None
     if epoch := _epochs.pop(id(iterator), None):
         epoch.whole = True
         epoch.end()

@@ -87,12 +87,19 @@ def not_shared(run):
             both = len(drawn[0] & drawn[1])
             if _differ(run, loader):
                 break  # each rank has its own part, with its own indices
-            if a["nth"] == b["nth"] and both > len(run.trained):  # else padding
+            if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
                     f"in one epoch; sampler: {here['sampler']}"
                 ), here["made"]
                 break
+
+
+def _padding(run, loading, epoch):
+    """How many samples ranks may share, so that all have equally many. (Accelerate fills batches.)"""
+    number, size, drawn = len(run.trained), loading["size"] or 0, epoch["drawn"]
+    batches = number * -(-drawn // max(1, epoch["taken"]))  # one of each rank
+    return max(number, min(batches, number * drawn - size)) if drawn < size else number
 
 
 @rule("error")

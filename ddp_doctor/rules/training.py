@@ -43,7 +43,8 @@ def eval_in_train_mode(run):
     trains = loaders_of(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
         live = len(fact["live"])
-        number = max(worker.counts.get("evaluation in train mode", 2) for worker in run.trained)
+        kind = f"evaluation in train mode {fact['loader']}"
+        number = max(worker.counts.get(kind, 2) for worker in run.trained)
         yield (
             f"{times(number)} {fact['through']} ran without gradients in train mode: {live} active "
             f"{fact['live'][0]}{'s' * (live > 1)}"

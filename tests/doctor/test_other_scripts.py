@@ -170,6 +170,13 @@ def look():
 train(loader, model, optimizer, after=look)
 dist.destroy_process_group()
 """,
+    "the last batch, filled with the first samples": """
+dist.init_process_group("gloo")
+batches = [[*range(n, n + 8)] for n in range(0, 72, 8)] + [[*range(8)]]
+own = batches[dist.get_rank() :: 2]
+train(DataLoader(TensorDataset(*data[:72]), batch_sampler=own), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "parts that are padded to one length": """
 dist.init_process_group("gloo")
 own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
@@ -256,6 +263,18 @@ for epoch in range(2):
         print(sum(float(model(x).sum()) for x in data.tensors[0].split(8)))
 """
     assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+def test_an_evaluation_in_train_mode_of_one_batch_between_epochs(tmp_path):
+    text = """
+for epoch in range(3):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    with torch.no_grad():
+        model(data.tensors[0])
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["eval-in-train-mode"]
+    assert seen.found["eval-in-train-mode"][0]["evidence"].startswith("3 times")
 
 
 def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
