@@ -96,7 +96,7 @@ def not_shared(run):
 
 
 def _padding(run, loading, epoch):
-    """How many samples ranks may share, so that all have equally many. (Accelerate fills batches.)"""
+    """How many samples ranks may share to have equally many. (Accelerate fills whole batches.)"""
     number, size, drawn = len(run.trained), loading["size"] or 0, epoch["drawn"]
     batches = number * -(-drawn // max(1, epoch["taken"]))  # one of each rank
     return max(number, min(batches, number * drawn - size)) if drawn < size else number
