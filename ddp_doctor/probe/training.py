@@ -201,12 +201,13 @@ def _before_step(optimizer, args, kwargs):
     global stepping
     if not stepping:
         stepping = optimizer
-        _note_before_step(optimizer)
+        _note_before_step(optimizer, any(map(callable, [*args[1:], *kwargs.values()])))
 
 
 @recorder.guarded
-def _note_before_step(optimizer):
-    if id(optimizer) not in _steps and _follows_a_pass(optimizer):
+def _note_before_step(optimizer, closure):
+    """A step with a closure makes its passes itself, as LBFGS does."""
+    if id(optimizer) not in _steps and (closure or _follows_a_pass(optimizer)):
         number = _numbers.setdefault(id(optimizer), len(_numbers))
         parameters = parameters_of(optimizer)
         recorder.fact(

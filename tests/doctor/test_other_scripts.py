@@ -277,6 +277,24 @@ for epoch in range(3):
     assert seen.found["eval-in-train-mode"][0]["evidence"].startswith("3 times")
 
 
+def test_an_optimizer_that_makes_the_passes_itself_is_watched(tmp_path):
+    text = """
+optimizer = torch.optim.LBFGS(model.parameters())
+x, y = data.tensors
+
+def closure():
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y) / 0
+    loss.backward()
+    return loss
+
+for step in range(3):
+    optimizer.step(closure)
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["nan"] and "3 optimizer steps" in seen.report["header"], seen.ran.tail
+
+
 def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
     text = """
 class Last(torch.nn.Module):
