@@ -5,7 +5,7 @@ probe/ adds these facts to those of ddp_doctor:
     device      utils.set_device was called: index
     batch       a model's input: samples (indices; -1 for a sample that is not in the dataset),
                 through (the class called), grad, loss (the mean that the lessons would compute)
-    gradient    of a step: sizes of its batches; all numbers: weights, used (by the optimizer),
+    gradient    of a step: sizes of its batches, learning rates; all numbers: weights, used, and
                 expected (of this rank's samples, computed by the probe; None for another model's)
     fault       the failure that the check itself causes
 

@@ -229,12 +229,36 @@ RARE = {
           "{name[1:]: weight for name, weight in self.model.state_dict().items()}")],
         "saved-without-ddp", "a weight is called 'odule.weight'; the model calls it 'weight'",
     ),
-    "a learning rate that a restart changes": (
+    "a momentum that a restart changes": (
         "multigpu_torchrun",
         [('            self.optimizer.load_state_dict(checkpoint["optimizer"])\n',
           '            self.optimizer.load_state_dict(checkpoint["optimizer"])\n'
-          "            self.optimizer.param_groups[0]['lr'] = 1e-2\n")],
+          "            self.optimizer.param_groups[0]['momentum'] = 0.5\n")],
         "with-the-optimizer", "in step 1 of epoch 3 before the restart, but its optimizer",
+    ),
+    "a learning rate that a resume on other nodes changes": (
+        "multinode",
+        [("            self.model.module.load_state_dict(checkpoint",
+          '            checkpoint["optimizer"]["param_groups"][0]["lr"] = 1e-4\n'
+          "            self.model.module.load_state_dict(checkpoint")],
+        "with-the-optimizer", "the learning rate of rank 0 was 0.0001; before, it was 0.001",
+    ),
+    "weights that are divided among the ranks": (
+        "multigpu",
+        [(DDP, "model"),
+         ("torch.nn.Linear(20, 1)", "fully_shard(torch.nn.Linear(20, 1))"),
+         ("import utils\n",
+          "from torch.distributed.checkpoint import state_dict as dcp\n"
+          "from torch.distributed.fsdp import fully_shard\n\n"
+          "import utils\n"),
+         ("    def _save_checkpoint(self, epoch):\n",
+          "    def _save_checkpoint(self, epoch):\n"
+          "        options = dcp.StateDictOptions(full_state_dict=True)\n"
+          "        weights, state = dcp.get_state_dict(\n"
+          "            self.model, self.optimizer, options=options)\n"),
+         ("self.model.module.state_dict()", "weights"),
+         ("self.optimizer.state_dict()", "state")],
+        "stay-equal", "each rank has a part of the weights",
     ),
     "a breakpoint": (
         "multigpu", [(EPOCH, EPOCH + "            breakpoint()\n")],

@@ -18,6 +18,15 @@ def _before(run, worker):
     return next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
 
 
+def _as_many(run):
+    """Whether as many ranks train as before."""
+    return len(run.attempts[0].trained) == len(run.attempts[1].trained)
+
+
+def _rates(worker):
+    return {rate for fact in worker.all("gradient") for rate in fact["rates"]} if worker else set()
+
+
 def _judge(run):
     found = _restart(run)
     if not found:
@@ -45,8 +54,7 @@ def _judge(run):
 def _other_order(run, worker, done):
     """An epoch that runs again must not have the order of another one."""
     before = _before(run, worker)
-    alike = len(run.attempts[0].trained) == len(run.attempts[1].trained)
-    if alike and before and worker.epochs:
+    if _as_many(run) and before and worker.epochs:
         new = worker.seen[0]
         for epoch, old in enumerate(before.seen, before.started_after + 1):
             if epoch != done + 1 and new == old:
@@ -106,6 +114,12 @@ def with_the_optimizer(run):
             what = "another state" if state else "an empty state"
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
         before = _before(run, worker)
+        known, now = _rates(before), _rates(worker)
+        if _as_many(run) and len(known) == 1 and now and not now & known:
+            return False, (
+                f"after the restart, the learning rate of {worker.name} was {min(now):g}; before, "
+                f"it was {min(known):g}"
+            )
         repeated = before.steps[sum(map(len, before.epochs[: newest.epochs])) :] if before else []
         for number, (old, new) in enumerate(zip(repeated, worker.steps, strict=False)):
             if not old.fact["gradient"] or old.fact["gradient"] != new.fact["gradient"]:

@@ -16,6 +16,8 @@ def stay_equal(run):
     compared = 0
     for attempt in run.attempts:
         first, *others = attempt.trained or [None]
+        if first and first.begin.get("sharded"):
+            return False, "each rank has a part of the weights, as with fully_shard, and no replica"
         for other in others:
             mine, theirs = (
                 [w.begin["parameters"], *(step.fact["parameters"] for step in w.steps)]

@@ -113,7 +113,8 @@ def _note_gradient(optimizer):
             sums = [_expected.get(p, torch.zeros_like(p)) for p in parameters]
             expected = [number / sum(_sizes) for number in _numbers(sums)]
         fields = {"expected": expected, "used": _numbers(used), "weights": _numbers(parameters)}
-        recorder.fact("gradient", batches=[*_sizes], **fields)
+        rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+        recorder.fact("gradient", batches=[*_sizes], rates=rates, **fields)
     _expected.clear()
     _sizes.clear()
 
