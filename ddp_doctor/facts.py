@@ -38,7 +38,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 names: those in the model's state_dict; weights, state: the share of what the
                 optimizer has now; kept: its tensors of state; together: by all ranks; thread: not
                 the main one; caller: a line of another file than `where`
-    opened, removed   a file to write to: path
+    opened, removed   a file to write to: path; existed (it was there, and is written anew)
     elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)
     raised      an exception that ended a process: type, message, where

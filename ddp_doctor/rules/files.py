@@ -8,11 +8,18 @@ from .words import ranks, times
 
 
 def saves(run):
-    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count."""
+    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count.
+
+    What is saved to memory is in the file that is opened next, as with Lightning and Fabric.
+    """
     found = []
     for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
-        for fact in worker.all("saved"):
-            if fact["path"] and (fact["weights"] or 0) >= 0.5:
+        for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
+            if fact["kind"] != "saved" or (fact["weights"] or 0) < 0.5:
+                continue
+            if not fact["path"] and following["kind"] == "opened":
+                fact = fact | {key: following[key] for key in ("path", "existed")}
+            if fact["path"]:
                 found.append((worker, fact, final(run, fact)))
     return found
 

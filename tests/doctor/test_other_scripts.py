@@ -295,6 +295,21 @@ for step in range(3):
     assert seen.severe == ["nan"] and "3 optimizer steps" in seen.report["header"], seen.ran.tail
 
 
+def test_a_checkpoint_that_goes_through_memory_is_seen(tmp_path):
+    text = """
+import io
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    buffer = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
+    with open("last.pt", "wb") as file:
+        file.write(buffer.getvalue())
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["in-place"], seen.ran.tail
+    assert seen.found["in-place"][0]["evidence"] == "last.pt: overwritten 2 times"
+
+
 def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
     text = """
 class Last(torch.nn.Module):
