@@ -54,6 +54,7 @@ The observer, whose pid is 0, adds `act`, `ended` (status), `hung`, `late`, `sta
 File paths are relative to the run's folder.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,6 +180,13 @@ class Run(Facts):
                 if (path := home / file).is_file():
                     texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))
         return texts
+
+    def begins(self, path: str, magic: bytes) -> bool:
+        """Whether a file in the user's folders begins with these bytes, after the run."""
+        files = [file for home in self._homes if (file := home / path).is_file()]
+        with contextlib.suppress(OSError):
+            return any(file.open("rb").read(len(magic)) == magic for file in files)
+        return False
 
     @cached_property
     def processes(self) -> list[Worker]:

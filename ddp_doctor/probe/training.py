@@ -125,7 +125,7 @@ def _note_evaluation(module):
     global _in_a_row, _backwards
     recorder.count("evaluation")
     live = [type(m).__name__ for m in module.modules() if m.training and _differs(m)]
-    if live:
+    if live and any(p.requires_grad for p in module.parameters()):  # else another model's teacher
         now = recorder.counts.get("backward")
         _in_a_row, _backwards = _in_a_row * (now == _backwards) + 1, now
         of = None if _in_a_row > IN_A_STEP else loader

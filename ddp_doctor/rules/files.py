@@ -6,6 +6,8 @@ from itertools import pairwise
 from ..rule import rule
 from .words import ranks, times
 
+ZIP = b"PK"  # torch.save writes a zip archive
+
 
 def saves(run):
     """Checkpoints as (worker, fact, final path). Files without weights of the run do not count.
@@ -18,7 +20,8 @@ def saves(run):
             if fact["kind"] != "saved" or (fact["weights"] or 0) < 0.5:
                 continue
             if not fact["path"] and following["kind"] == "opened":
-                fact = fact | {key: following[key] for key in ("path", "existed")}
+                there = fact | {key: following[key] for key in ("path", "existed")}
+                fact = there if run.begins(final(run, there), ZIP) else fact
             if fact["path"]:
                 found.append((worker, fact, final(run, fact)))
     return found

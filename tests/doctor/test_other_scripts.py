@@ -66,15 +66,24 @@ teacher = copy.deepcopy(model).requires_grad_(False)
 
 @torch.no_grad()
 def targets(x):
-    teacher(x), teacher(x + 0.1)
+    teacher(x), teacher(x + 0.1), model(x)  # the model too: it adapts its statistics to x
 
 for epoch in range(2):
     train(DataLoader(data, 8, shuffle=True), model, optimizer, targets)
+train(zip(*(part.split(8) for part in data.tensors)), model, optimizer, teacher)
 """,
     "a model that is saved once, where that of an earlier run is": """
 torch.save({}, "model.pt")
 train(DataLoader(data, 8, shuffle=True), model, optimizer)
 torch.save(model.state_dict(), "model.pt")
+""",
+    "weights that are kept in memory, beside a text file": """
+import io
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save(model.state_dict(), io.BytesIO())
+    with open("metrics.txt", "w") as file:
+        file.write(f"{epoch}")
 """,
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
@@ -206,7 +215,7 @@ if os.path.exists("last.pt"):
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     begin, best = state["epochs"], state["best"]
-for epoch in range(begin, 8):
+for epoch in range(begin, 10):
     train(DataLoader(data, 8, shuffle=True), model, optimizer)
     loss = float(F.mse_loss(model(data.tensors[0]), data.tensors[1]))
     if loss < best:
