@@ -263,6 +263,17 @@ dist.destroy_process_group()
     assert seen.severe == ["every-epoch-alike"], seen.ran.tail
 
 
+def test_two_large_batches_that_are_no_padding(tmp_path):
+    text = """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+train(DataLoader(data, 40, shuffle=True), DDP(model), optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(_with_ddp(text))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
+
+
 def test_an_evaluation_in_train_mode_after_the_last_batch_of_training(tmp_path):
     """It reads no loader: it is more passes than a training step makes."""
     text = """
