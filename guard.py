@@ -36,7 +36,8 @@ class UserError(Exception):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise UserError(f"{message} (--help lists the options)")
+        told = message if len(message) < 300 else f"{message[:150]} …"
+        raise UserError(f"{told} (--help lists the options)")
 
 
 def check_launcher(manual, gpus):
@@ -59,9 +60,9 @@ def check_launcher(manual, gpus):
             raise UserError(f"no {name} in the environment, start it with torchrun: {command}")
         if most and not (env[name].isdecimal() and float(env[name]) <= most):
             raise UserError(f"{name} is {env[name]!r}, but must be a number from 0 to {most}")
-    rank, world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
-    if rank >= world_size:  # or the group would wait for ranks that no process has
-        raise UserError(f"RANK is {rank}, but must be below WORLD_SIZE, {world_size}")
+    for own, every in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
+        if int(env[own]) >= int(env[every]):  # or all would wait for ranks that no process has
+            raise UserError(f"{own} is {env[own]}, but must be below {every}, {env[every]}")
     try:
         socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch retries for over half an hour
     except (OSError, UnicodeError):  # UnicodeError: a..b
@@ -85,7 +86,7 @@ def check_path(path, must_be_new=False):
     if must_be_new and os.path.lexists(path):
         raise UserError(f"{path} exists, and this script starts afresh: move it away, or {advice}")
     path = os.path.realpath(path)
-    if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
+    if os.path.lexists(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
         raise UserError(f"--checkpoint_path {path} is no file that you can read: {advice}")
     folder, name = os.path.split(path)
     try:  # with a name as long as those of `write`
@@ -201,7 +202,7 @@ def _line(error):
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted"
     if isinstance(error, UserError):
-        return 2, text
+        return 2, text.replace("\n", " ")
     if isinstance(error, mp.ProcessRaisedException) and last.startswith("guard.UserError: "):
         return 2, last.removeprefix("guard.UserError: ")
     if "Unable to find address for: " in last:
@@ -228,7 +229,7 @@ def _line(error):
 def _say_once(line):
     """Write `line` to stderr, unless another worker or an earlier attempt already has."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
-    if error_file:
+    if error_file and "TORCHELASTIC_RUN_ID" in os.environ:
         kind = line.partition("(")[0].encode(errors="replace")
         said = Path(error_file).parents[2] / hashlib.sha256(kind).hexdigest()
         try:

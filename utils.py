@@ -273,6 +273,8 @@ def _check_numbers(name, part, seen):
         seen.add(id(part))
         for key, one in part.items() if isinstance(part, dict) else [(name, one) for one in part]:
             _check_numbers(key, one, seen)
+    elif torch.is_tensor(part) and part.is_complex():
+        raise ValueError(f"{name} is complex")
     elif torch.is_tensor(part) and not _is_finite(part):
         raise ValueError(f"{name} is not finite")
     elif isinstance(part, int | float) and not 0 <= part < float("inf"):

@@ -1,5 +1,6 @@
 """Every option, its checks, and the presets."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -99,7 +100,9 @@ class Config:
             )
         if not 0 <= self.beta2 < 1:
             raise UserError(f"beta2 is {self.beta2}, but must be in [0, 1)")
-        if self.data and Path(self.data).resolve() == self.log.resolve():
+        if self.batch_size > 10**7:  # to draw it would take seconds per step
+            raise UserError(f"batch_size is {self.batch_size}, but must be at most 10^7")
+        if self.data and os.path.realpath(self.data) == os.path.realpath(self.log):
             raise UserError(f"{self.log} is --data, but also the log's name: change one of them")
         self.shape(vocab_size=1)
 
@@ -134,7 +137,7 @@ class Config:
         except ValueError as error:
             raise UserError(str(error)) from None
         weights = 12 * shape.n_layer * shape.n_embd**2  # of the blocks
-        if weights > 10**13:  # to build them might take hours, without a word
+        if weights > 10**13 or shape.n_layer > 10**4:  # to build them might take hours, in silence
             what = f"n_layer {shape.n_layer} and n_embd {shape.n_embd} make {weights:.0e} weights"
             raise UserError(f"{what}: lower one of them")
         return shape

@@ -28,7 +28,7 @@ def main():
     args = sys.argv[1:]
     name = args.pop(0) if args and not args[0].startswith("-") else "laptop"
     if name not in PRESETS:
-        nearest = get_close_matches(name, PRESETS, 1, 0)[0]
+        nearest = get_close_matches(name.lower(), PRESETS, 1, 0)[0]
         raise UserError(f"no preset {name}, but {', '.join(PRESETS)}: the nearest is {nearest}")
     about = f"{trainer.__doc__}\nA preset may be named first: {', '.join(PRESETS)}."
     args = parse(Config, args, PRESETS[name], about)

@@ -161,6 +161,9 @@ JUNK = {
         changed(*GROUPS, 0, to="lr"), "TypeError: string indices must be integers, not 'str'"
     ),
     "a rate of NaN": (changed(*GROUPS, 0, "lr", to=torch.nan), "ValueError: lr is nan"),
+    "a complex rate": (
+        changed(*GROUPS, 0, "lr", to=torch.tensor(1e-3 + 0j)), "ValueError: lr is complex"
+    ),
     "a momentum below 0": (
         changed(*GROUPS, 0, "momentum", to=-0.9), "ValueError: momentum is -0.9"
     ),

@@ -46,6 +46,16 @@ MISTAKES = {
         "multigpu_torchrun", "1 1", "RANK is 5, but must be below WORLD_SIZE, 2",
         ALONE | {"RANK": "5", "WORLD_SIZE": "2"},
     ),
+    "LOCAL_RANK 7 of 1": Mistake(  # as if the rank of all nodes were given
+        "multinode", "1 1", "LOCAL_RANK is 7, but must be below LOCAL_WORLD_SIZE, 1",
+        ALONE | {"LOCAL_RANK": "7"},
+    ),
+    "an error file, but no torchrun": Mistake(
+        "single_gpu", "abc", ".* total_epochs: .*'abc' .*", {"TORCHELASTIC_ERROR_FILE": "/x"}
+    ),
+    "a number of 5,000 digits": Mistake(
+        "single_gpu", f"1 1 --batch_size {5000 * '9'}", ".* invalid int value: '9{99,150} … .*"
+    ),
     "RANK -1": Mistake(
         "multinode", "1 1", "RANK is '-1', but must be a number from 0 to 999999",
         ALONE | {"RANK": "-1"},
@@ -119,6 +129,19 @@ def test_mistake_gets_one_line(name, tmp_path):
     assert process.returncode == 2
     assert re.fullmatch(f"{case.lesson}.py: {case.says}\n", process.stderr), process.stderr
     assert "Epoch" not in process.stdout and os.listdir(tmp_path) == []
+
+
+def test_a_line_end_in_a_path_does_not_part_the_message(tmp_path):
+    process = python("single_gpu", "1", "1", "--checkpoint_path", "a\nb/c.pt", cwd=tmp_path)
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
+    assert "a b (No such file or directory)" in process.stderr
+
+
+def test_a_link_to_itself_is_not_replaced(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    process = python("multinode", "1", "1", "--checkpoint_path", "loop", cwd=tmp_path, env=ALONE)
+    assert process.returncode == 2 and "loop is no file that you can read" in process.stderr
+    assert os.readlink(tmp_path / "loop") == "loop"
 
 
 def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):

@@ -29,6 +29,8 @@ FIELDS = {
     "--batch_size": "missing value for argument '--batch_size'",
     "--model gpt3": "invalid choice 'gpt3' for argument '--model'. Expected one of ('gpt-nano', ",
     "--batch_size 0": "batch_size is 0, but must be at least 1",
+    "--batch_size 10000001": "batch_size is 10000001, but must be at most 10^7",
+    "--n_layer 20000 --n_embd 64": "n_layer 20000 and n_embd 64 make 1e+09 weights: lower one",
     "--seed 1000000000000000000000": "seed is 1000000000000000000000, but must be below 2^63",
     "--save_every 0": "save_every is 0, but must be at least",
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
@@ -75,12 +77,14 @@ def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
         Config(batch_size=batch).accumulation(world)
     assert Config(batch_size=nearest).accumulation(world) == 1
     assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8
-    assert Config(batch_size=10**15).accumulation(1) == 10**15 // 64  # found at once
+    assert Config(batch_size=10**7).accumulation(1) == 10**7 // 64  # found at once
 
 
-def test_the_text_is_not_renamed_as_an_old_log():
+def test_the_text_is_not_renamed_as_an_old_log(tmp_path):
     with pytest.raises(UserError, match=r"^a.jsonl is --data, but also the log's name: change one"):
         Config(data="./a.jsonl", checkpoint_path="a.pt")
+    (tmp_path / "loop").symlink_to("loop")
+    Config(data=f"{tmp_path}/loop")  # to be refused when it is read
 
 
 def test_presets_are_sound():
@@ -154,6 +158,7 @@ def lines(process):
      "options)"),
     (["--data", "http://127.0.0.1:9/text"],  # one rank knows it, after init_process_group
      "cannot read --data http://127.0.0.1:9/text: Connection refused"),
+    (["GPU"], "no preset GPU, but laptop, gpu, 8gpus, nodes: the nearest is gpu"),
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
