@@ -124,6 +124,7 @@ CASES = [
 ]  # fmt: skip
 
 RESTARTS = [
+    Case("resume-fails", '"epochs": epochs}', '"epochs": epochs, "by": Model}', "torch.load("),
     Case("resume-count", '"epochs": epochs}', '"epochs": epochs - 1}', "optimizer.step()"),
     Case(
         "resume-weights", '    model.module.load_state_dict(state["model"])\n', "",

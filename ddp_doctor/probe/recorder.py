@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 import sysconfig
@@ -219,7 +220,7 @@ def raised(error):
         line = line_of(error.filename or "", error.lineno)
     # mp.spawn's error is a worker's whole traceback.
     parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
-    message = " ".join(" ".join(parts).split())[:300]
+    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(" ".join(parts).split()))[:300]
     fact("raised", type=type(error).__name__, message=message, where=line)
 
 

@@ -19,8 +19,9 @@ def saves(run):
         for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
             if fact["kind"] != "saved" or (fact["weights"] or 0) < 0.5:
                 continue
-            if not fact["path"] and following["kind"] == "opened":
-                there = fact | {key: following[key] for key in ("path", "existed")}
+            if not fact["path"] and following["kind"] in ("opened", "elsewhere"):
+                written = {"path": following["path"], "existed": following.get("existed", False)}
+                there = fact | written  # perhaps renamed later
                 fact = there if run.begins(final(run, there), ZIP) else fact
             if fact["path"]:
                 found.append((worker, fact, final(run, fact)))

@@ -26,10 +26,21 @@ def is_sharded(run) -> bool:
     return differ or own or holds_parts(run)
 
 
+def same_inputs(run) -> int:
+    """In how many looked-at forward passes two ranks had the same inputs; 0 if not in all."""
+    if len(run.trained) < 2:
+        return 0
+    one, other = ({f["n"]: f["inputs"] for f in w.all("forward")} for w in run.trained[:2])
+    common = one.keys() & other.keys()
+    return len(common) if all(one[n] == other[n] for n in common) else 0
+
+
 def holds_parts(run) -> bool:
-    """Whether each rank has a part of one model, without DDP or DTensor: activations are sent."""
+    """Whether each rank has a part of one model, without DDP or DTensor: activations are sent to
+    the next, or parts of a layer with the same inputs are summed."""
     begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
-    sent = run.first("peer") or any(fact["inside"] for fact in run.all("collective"))
+    inside = any(fact["inside"] for fact in run.all("collective")) and same_inputs(run) > 1
+    sent = run.first("peer") or inside
     return bool(sent) and len(begins) > 1 and not run.first("replicated")
 
 

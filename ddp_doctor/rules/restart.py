@@ -6,6 +6,7 @@
 import os
 from collections.abc import Iterator
 
+from ..facts import lost
 from ..rule import rule
 from .files import saves
 
@@ -45,6 +46,22 @@ def final_weights(run) -> list[list[str]]:
 
 def ends_differently(run) -> bool:
     return bool(_again(run)) and final_weights(run) != final_weights(run.reference)
+
+
+@rule("error")
+def resume_fails(run):
+    """After a restart, the command fails.
+
+    The checkpoint is of no use. Mostly it cannot be read: `torch.load` reads tensors, numbers and
+    texts only, unless `weights_only=False` is passed for a file that you trust.
+    """
+    ended = run.all("ended")[-1:]
+    if run.first("fault") and ended and ended[0]["act"] > 0 and ended[0]["status"]:
+        raised = [fact for worker in run.attempts[-1].workers for fact in worker.all("raised")]
+        for fact in sorted((f for f in raised if not lost(f)), key=lambda f: f["t"])[:1]:
+            yield f"{run.who(fact)}: {fact['type']}: {fact['message']}", fact["where"]
+            return
+        yield f"exit status {ended[0]['status']}", None
 
 
 @rule("error")

@@ -261,6 +261,29 @@ dist.destroy_process_group()
     assert seen.severe == ["every-epoch-alike"], seen.ran.tail
 
 
+def test_features_that_are_gathered_do_not_hide_that_ddp_is_missing(tmp_path):
+    text = """
+class Gathered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        own = self.layer(x)
+        dist.all_gather([torch.empty_like(own) for _ in range(2)], own.detach())
+        return own
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = Gathered()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(BEGIN + text)
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
+
+
 def test_two_large_batches_that_are_no_padding(tmp_path):
     text = """
 dist.init_process_group("gloo")
@@ -313,19 +336,26 @@ for step in range(3):
     assert seen.severe == ["nan"] and "3 optimizer steps" in seen.report["header"], seen.ran.tail
 
 
-def test_a_checkpoint_that_goes_through_memory_is_seen(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("last.pt", 'open("last.pt", "wb")'),
+     ("another", "tempfile.NamedTemporaryFile(delete=False)")],
+)  # fmt: skip
+def test_a_checkpoint_that_goes_through_memory_is_seen(tmp_path, name, way):
     text = """
-import io
+import io, tempfile
 for epoch in range(3):
     train(DataLoader(data, 8), model, optimizer)
     buffer = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
-    with open("last.pt", "wb") as file:
+    with WAY as file:
         file.write(buffer.getvalue())
+    file.name == "last.pt" or os.replace(file.name, "last.pt")
 """
-    seen = python(tmp_path, BEGIN + text)
-    assert seen.severe == ["in-place"], seen.ran.tail
-    assert seen.found["in-place"][0]["evidence"] == "last.pt: overwritten 2 times"
+    text = text.replace("WAY", way).replace(', "optimizer": optimizer.state_dict()', "")
+    found = python(tmp_path, BEGIN.replace("0.1)", "0.1, momentum=0.9)") + text).found
+    assert ("in-place" in found) == (name == "last.pt")
+    assert "last.pt" in found["state-missing"][0]["evidence"]
 
 
 def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
