@@ -88,7 +88,7 @@ class Worker(Facts):
 
     @property
     def name(self) -> str:
-        return f"rank {self.rank}" if self.rank is not None else "a process without a rank"
+        return f"rank {self.rank}" if self.rank is not None else "a process"
 
     @property
     def node(self) -> str | None:

@@ -65,7 +65,8 @@ def write(one: Diagnosis, everything: bool, page: str):
         place = f"  {finding.where}" if finding.where else ""
         first = f"{MARKS[severity]} {severity} {finding.rule.name}{place}"
         print(f"\033[{COLORS[severity]}m{first}\033[0m" if color else first, file=sys.stderr)
-        for paragraph in (finding.rule.sentence, f"Seen: {finding.evidence}.", finding.rule.advice):
+        seen = f"Seen: {finding.evidence.rstrip('.')}."
+        for paragraph in (finding.rule.sentence, seen, finding.rule.advice):
             print(textwrap.fill(paragraph, width, initial_indent="    ",
                                 subsequent_indent="    "), file=sys.stderr)  # fmt: skip
         print(f"    {page}#{finding.rule.name}", file=sys.stderr)

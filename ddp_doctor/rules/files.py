@@ -85,8 +85,8 @@ def in_place(run):
 def state_missing(run):
     """The checkpoint lacks state that the training needs.
 
-    A resumed run begins with an empty optimizer, so its weights differ from those of a run that was
-    not interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
+    A resumed run begins without it, so its weights differ from those of a run that was not
+    interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
     every, end = saves(run), max((worker.number_of_steps for worker in run.trained), default=0)
     if not any(fact["step"] < end for _, fact, _ in every):

@@ -42,12 +42,13 @@ def eval_in_train_mode(run):
     """
     trains = loaders_of(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
-        live = len(fact["live"])
+        first = fact["live"][0]
+        live = fact["live"].count(first)
         kind = f"evaluation in train mode {fact['loader']}"
         number = max(worker.counts.get(kind, 2) for worker in run.trained)
         yield (
             f"{times(number)} {fact['through']} ran without gradients in train mode: {live} active "
-            f"{fact['live'][0]}{'s' * (live > 1)}"
+            f"{first}{'s' * (live > 1)}"
         ), fact["where"]
 
 

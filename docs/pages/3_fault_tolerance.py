@@ -309,7 +309,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 # **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
 # leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it,
-# so the checkpoint is always the old one or the new one. If a file is damaged all the same, the
+# so the checkpoint is always the old one or the new one. (A kill may leave the temporary file, a
+# hidden ``.multigpu_torchrun.pt.*.tmp``, for you to delete.) If a file is damaged all the same, the
 # script refuses it:
 #
 # .. run::
