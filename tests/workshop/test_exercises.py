@@ -5,9 +5,8 @@ import re
 import pytest
 
 from tests.processes import LESSONS
-from tests.workshop.scripts import mistake, right, told
+from tests.workshop.scripts import BEYOND, mistake, right, told
 from tools.series import stages
-from workshop.checks import BEYOND
 from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises, undone
 from workshop.judge import passed

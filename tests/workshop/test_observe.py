@@ -11,8 +11,8 @@ import utils
 from ddp_doctor.observe import PROBE
 from tests.faults import same
 from tests.processes import ROOT
-from tests.workshop.scripts import right
-from workshop.checks import BEYOND, LESSONS, OF
+from tests.workshop.scripts import BEYOND, right
+from workshop.checks import LESSONS, OF
 from workshop.facts import Run
 from workshop.judge import check, judge
 from workshop.observe import PART

@@ -123,7 +123,7 @@ def averages_now_and_then(run):
 
 @check("beyond_random_seed_offset", "offset-the-seed", "random_seed_offset")
 def draws_its_own(run):
-    """Each rank draws from all samples, and nobody else's, in any epoch.
+    """In each epoch, each rank draws its own samples from the whole data set.
 
     A generator with the same seed draws the same samples. So each rank and each epoch needs a seed
     that no other has. With `epoch + rank`, rank 1 draws in epoch 1 what rank 0 draws in epoch 2.
