@@ -2,6 +2,7 @@
 
 import array
 import collections
+import dis
 import functools
 import itertools
 import os
@@ -141,12 +142,23 @@ def _describe(loader, epoch):
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
-        iterable=isinstance(loader.dataset, IterableDataset), sampler=type(sampler).__name__,
+        iterable=isinstance(dataset, IterableDataset) or _ignores_the_index(dataset),
+        sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
+
+
+def _ignores_the_index(dataset):
+    """Whether it draws each sample itself: the code of its __getitem__ never reads the index."""
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or code.co_argcount < 2:
+        return False
+    read = [step.argval for step in dis.get_instructions(code)]  # a tuple: two in one instruction
+    index = code.co_varnames[1]
+    return not any(index in name if isinstance(name, tuple) else index == name for name in read)
 
 
 def _subset(dataset):

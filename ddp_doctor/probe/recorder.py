@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 import sysconfig
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -220,7 +221,8 @@ def raised(error):
         line = line_of(error.filename or "", error.lineno)
     # mp.spawn's error is a worker's whole traceback.
     parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
-    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(" ".join(parts).split()))[:300]
+    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))  # without colours
+    message = textwrap.shorten(message, 300, placeholder=" …")
     fact("raised", type=type(error).__name__, message=message, where=line)
 
 

@@ -237,7 +237,8 @@ def every_epoch_alike(run):
         fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
         epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
-        if fact["shuffle"] and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
+        shuffles = fact["shuffle"] and not fact["iterable"]
+        if shuffles and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
             told = "" if fact["epoch"] is None else "; set_epoch was not called"
             yield (
                 f"{len(whole)} epochs drew the same {whole[0]['drawn']:,} samples in one order"
@@ -285,6 +286,6 @@ def unexamined(run):
         yield "whether the ranks' weights are equal: they hold parts, or different models"
     told = loadings(run).values()
     if any(fact["iterable"] for fact in told):
-        yield "which samples an IterableDataset gives: it has no indices"
+        yield "which samples a dataset gives that has no indices, or does not read them"
     if run.trained and not told:
         yield "the samples of each epoch: no torch DataLoader was used"

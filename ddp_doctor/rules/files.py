@@ -57,7 +57,7 @@ def several_writers(run):
     for (_, path), those in writers.items():
         if len(those) > 1:
             workers = [worker for _, (worker, _) in sorted(those.items())]
-            fact = next(iter(those.values()))[1]
+            fact = those[max(those)][1]  # not rank 0's call, which may stay
             yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
             return
 

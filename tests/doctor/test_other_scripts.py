@@ -186,6 +186,24 @@ own = batches[dist.get_rank() :: 2]
 train(DataLoader(TensorDataset(*data[:72]), batch_sampler=own), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
+    "samples that are drawn whatever the index": """
+class Windows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        at = int(torch.randint(80, ()))
+        return data[at]
+
+dist.init_process_group("gloo")
+model = DDP(model)
+torch.manual_seed(dist.get_rank())
+windows = Windows()
+for epoch in range(2):
+    order = torch.Generator().manual_seed(0)
+    train(DataLoader(windows, 8, shuffle=True, generator=order), model, optimizer)
+dist.destroy_process_group()
+""",
     "parts that are padded to one length": """
 dist.init_process_group("gloo")
 own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
