@@ -1,5 +1,6 @@
 """Watch checkpoints: what a rank saves, where, and whether it is what the run has now."""
 
+import contextlib
 import os
 import pickle
 import sys
@@ -96,6 +97,14 @@ def _note_load(f, *_, **__):
     recorder.fact("loaded", path=_path(f), step=recorder.counts.get("step", 0))
 
 
+def _as_tensor(value):
+    """A tensor, or an array of numbers as one. An array of texts, or a table, is none."""
+    if hasattr(value, "__array__"):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            return torch.as_tensor(value)
+    return None
+
+
 def _leaves(value, key=None, path=()):
     """What a checkpoint contains: tensors as fingerprints, whole numbers that have a key."""
     if isinstance(value, torch.nn.Module):
@@ -106,8 +115,7 @@ def _leaves(value, key=None, path=()):
     if isinstance(value, list | tuple):
         return [leaf for one in value for leaf in _leaves(one, None, path)]
     print, number = None, value if key and type(value) is int else None
-    if hasattr(value, "__array__"):  # a tensor, or one of NumPy's
-        tensor = torch.as_tensor(value)
+    if (tensor := _as_tensor(value)) is not None:
         print, whole = fingerprint(tensor), not tensor.is_floating_point()
         number = int(tensor) if key and whole and tensor.numel() == 1 else None
     return [{"key": key, "print": print, "number": number, "path": "/".join(path[:6])}]

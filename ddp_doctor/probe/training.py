@@ -149,7 +149,8 @@ def _try_causality(module, inputs):
     if not torch.equal(whole[0][:, 1:], whole[1][:, :-1]):
         return
     inner = bare(module)
-    training = [(m, m.training) for m in inner.modules()]
+    kept = [(own, {**own}) for m in inner.modules() for own in (m.__dict__, m._buffers)]
+    buffers = [(buffer, buffer.clone()) for buffer in inner.buffers()]
     changed = tokens.clone()
     changed[0, -1] = (changed[0, -1] + 1) % max(2, int(whole[0].max()) + 1)
     try:
@@ -157,8 +158,12 @@ def _try_causality(module, inputs):
             inner.eval()
             before, after = (_by_place(inner(t, targets), tokens) for t in (tokens, changed))
     finally:
-        for m, was in training:
-            m.training = was
+        for own, was in kept:  # a model may keep its loss, or a cache
+            own.clear()
+            own.update(was)
+        with torch.no_grad():
+            for buffer, was in buffers:
+                buffer.copy_(was)
     if before is not None:
         moved = float((before[:, :-1] - after[:, :-1]).abs().max())
         recorder.fact("causality", moved=moved, scale=float(before.abs().max()),
