@@ -8,10 +8,13 @@ from docs.defects import CASES, CORRECT, RESTARTS
 
 from .doctor import python
 
+# DDP imports torch._dynamo, which takes a second: once before the script forks, not in each rank.
+TRAINER = CORRECT.replace("import torch\n", "import torch\nimport torch._dynamo\n", 1)
+
 
 @pytest.fixture(scope="module")
 def correct(tmp_path_factory):
-    return python(tmp_path_factory.mktemp("correct"), CORRECT)
+    return python(tmp_path_factory.mktemp("correct"), TRAINER)
 
 
 def test_a_correct_script_has_no_findings(correct):
@@ -20,7 +23,7 @@ def test_a_correct_script_has_no_findings(correct):
 
 
 def test_a_correct_script_resumes(tmp_path):
-    seen = python(tmp_path, CORRECT, "--restart")
+    seen = python(tmp_path, TRAINER, "--restart")
     assert seen.ran.status == 0, seen.ran.tail
     assert seen.report["findings"] == seen.report["not examined"] == []
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]  # it ran in copies
@@ -29,7 +32,7 @@ def test_a_correct_script_resumes(tmp_path):
 @pytest.mark.parametrize("case", [*CASES, *RESTARTS], ids=lambda case: case.rule)
 def test_a_defect_is_named(tmp_path, case):
     assert CORRECT.count(case.old) == 1
-    text = CORRECT.replace(case.old, case.new)
+    text = TRAINER.replace(case.old, case.new)
     seen = python(tmp_path, text, *(["--restart"] if case in RESTARTS else []))
     assert case.rule in seen.found, seen.ran.tail
     lines = text.splitlines()
