@@ -75,9 +75,10 @@ def _begin_ddp(ddp, module=None, *_, **__):
 def _note_ddp(ddp, module, *_, **__):
     recorder.fact("done")
     training.replicated.update(map(id, module.parameters()))
+    ignored = sum(name in ddp.parameters_to_ignore for name, _ in module.named_parameters())
     recorder.fact(
         "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,
-        ignored=len(ddp.parameters_to_ignore),
+        ignored=ignored,
     )  # fmt: skip
 
 

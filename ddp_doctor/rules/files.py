@@ -88,9 +88,10 @@ def state_missing(run):
     A resumed run begins without it, so its weights differ from those of a run that was not
     interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
-    every, end = saves(run), max((worker.number_of_steps for worker in run.trained), default=0)
-    if not any(fact["step"] < end for _, fact, _ in every):
-        return  # a model at the end, from which nothing resumes
+    end = max((worker.number_of_steps for worker in run.trained), default=0)
+    every = [one for one in saves(run) if one[1]["step"] < end]  # from others nothing resumes
+    if not every:
+        return
     whole = [one for one in every if (one[1]["state"] or 0) >= 0.5] or every
     states = [fact for worker in run.ranks for fact in worker.all("saved")]
     kept = max(fact["kept"] for _, fact, _ in every)

@@ -329,6 +329,35 @@ dist.destroy_process_group()
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
 
 
+def test_a_model_that_is_exported_at_the_end_is_not_the_checkpoint(tmp_path):
+    text = """
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+for epoch in range(2):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save({"model": model.state_dict()}, f"{epoch}.pt")
+    train(DataLoader(data, 8), model, optimizer)
+torch.save(model.state_dict(), "exported.pt")
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["state-missing"]
+    assert finding["evidence"].startswith("1.pt has no optimizer state")
+
+
+def test_a_buffer_that_ddp_ignores_does_not_hide_other_weights(tmp_path):
+    text = """
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+model.register_buffer("table", torch.zeros(3))
+model._ddp_params_and_buffers_to_ignore = {"table"}
+inside = DDP(model).module
+torch.manual_seed(dist.get_rank())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), inside, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(_with_ddp(text))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
+
+
 def test_two_large_batches_that_are_no_padding(tmp_path):
     text = """
 dist.init_process_group("gloo")
