@@ -34,9 +34,10 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     content     fingerprints of samples, by index
     clipped     gradients were clipped while they were scaled: scale
     said, logged   a line on stdout, on stderr
-    saved, loaded  path (None: memory); content: tensors and whole numbers, with key and path;
-                names: those in the model's state_dict; weights, state: the share of what the
-                optimizer has now; kept: its tensors of state; together: by all ranks; thread: not
+    loaded      path (None: memory), behind (the file behind it, if it is a link)
+    saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
+                those in the model's state_dict; weights, state: the share of what the optimizer has
+                now; kept: its tensors of state; together: by all ranks; thread: not
                 the main one; caller: a line of another file than `where`
     opened, removed   a file to write to: path; existed (it was there, and is written anew)
     elsewhere   a file to write to, outside the user's folders and caches

@@ -60,9 +60,14 @@ def _before_save(obj=None, f=None, *_, file=None, **__):
         _existed = isinstance(name, str) and os.path.realpath(name) in system.overwritten
 
 
-def _path(f):
+def _name(f):
     name = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
-    return recorder.place(name) if isinstance(name, str | os.PathLike) else None
+    return name if isinstance(name, str | os.PathLike) else None
+
+
+def _path(f):
+    name = _name(f)
+    return name and recorder.place(name)
 
 
 @recorder.guarded
@@ -94,7 +99,9 @@ def _share(live, saved):
 
 @recorder.guarded
 def _note_load(f, *_, **__):
-    recorder.fact("loaded", path=_path(f), step=recorder.counts.get("step", 0))
+    name = _name(f)
+    behind = name and recorder.place(os.path.realpath(name))
+    recorder.fact("loaded", path=_path(f), behind=behind, step=recorder.counts.get("step", 0))
 
 
 def _as_tensor(value):

@@ -85,8 +85,9 @@ def not_shared(run):
         for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
             drawn = [samples_of(run, here, a), samples_of(run, there, b)]
             both = len(drawn[0] & drawn[1])
-            if _differ(run, loader):
-                break  # each rank has its own part, with its own indices
+            repeats = a["drawn"] - len(drawn[0]) > len(run.trained)  # as for augmentation
+            if repeats or _differ(run, loader):  # or each rank has its own part and indices
+                break
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "

@@ -24,7 +24,8 @@ def _saved(run):
 def _resumed_from(run):
     """The saves before the kill whose files the second start has loaded. (None: from memory.)"""
     killed = run.first("fault")
-    loaded = {fact["path"] for w in run.attempts[-1].workers for fact in w.all("loaded")}
+    read = [fact for worker in run.attempts[-1].workers for fact in worker.all("loaded")]
+    loaded = {fact[name] for fact in read for name in ("path", "behind")}
     return [
         fact for _, fact, path in saves(run)
         if loaded & {path, None} and (not killed or fact["t"] < killed["t"])

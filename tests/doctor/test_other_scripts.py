@@ -230,6 +230,46 @@ for epoch in range(2):
     train(DataLoader(windows, 8, shuffle=True, generator=order), model, optimizer)
 dist.destroy_process_group()
 """,
+    "tables of which each rank has its own": """
+class Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        dist.all_to_all_single(y, x.contiguous())
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Exchange.forward(ctx, gradient)
+
+class Tables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.Linear(2, 4)
+        self.shared = torch.nn.Linear(8, 1)
+
+    def forward(self, x):
+        of = x[:, 2 * dist.get_rank() :][:, :2]  # this rank's features, of all samples
+        parts = Exchange.apply(self.own(of)).view(2, -1, 4)
+        return self.shared(parts.transpose(0, 1).flatten(1))
+
+dist.init_process_group("gloo")
+model = Tables()
+model.shared = DDP(model.shared)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+half = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+for x, y in DataLoader(data, 8):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y[half]).backward()
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "samples that are repeated on purpose": """
+dist.init_process_group("gloo")
+thrice = torch.randperm(80).repeat_interleave(3)[dist.get_rank() :: 2][:40].tolist()
+train(DataLoader(data, 8, sampler=thrice), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "parts that are padded to one length": """
 dist.init_process_group("gloo")
 own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
@@ -290,6 +330,16 @@ def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
     text = BEGIN.replace("torch.manual_seed(0)", "")
     seen = python(tmp_path, text + RESTARTED, "--restart")
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
+    text = RESTARTED.replace('os.replace("last.part", "last.pt")', """
+        os.replace("last.part", f"{epoch}.pt")
+        if os.path.islink("last.pt"):
+            os.unlink("last.pt")
+        os.symlink(f"{epoch}.pt", "last.pt")""").replace("epoch + 1}", "epoch}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail
 
 
 def test_a_loader_that_is_made_anew_in_each_epoch_has_one_order(tmp_path):
