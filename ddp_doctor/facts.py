@@ -7,8 +7,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 os.environ; port: MASTER_PORT
     chosen      set_device was called: index
     bound       a socket was bound to a port: 0 lets the system choose one
-    joining, joined   init_process_group began: port, address (of tcp://); returned: rank,
-                world_size, backend
+    joining, joined   init_process_group began: port, address (of tcp://), the user's files that are
+                loaded; returned: rank, world_size, backend
     collective  what ("DDP": its constructor), bytes passed, part (of the ranks), inside (a forward
                 pass), where
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
@@ -174,9 +174,9 @@ class Run(Facts):
     @cached_property
     def sources(self) -> dict[str, str]:
         """The text of each file of the user's that some fact names, by its relative path."""
-        places = {fact["where"] for fact in self.facts if fact.get("where")}
+        named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
         texts = {}
-        for file in sorted({place.rpartition(":")[0] for place in places}):
+        for file in sorted(named.union(*[fact["files"] for fact in self.all("joining")])):
             for home in self._homes:
                 if (path := home / file).is_file():
                     texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))

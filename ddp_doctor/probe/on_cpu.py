@@ -22,10 +22,12 @@ from torch.nn.attention import SDPBackend
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils._device import DeviceContext
+from torch.utils._pytree import tree_map_only
 from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 
 AVERAGING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor",
              "reduce_scatter_single")  # fmt: skip
+GATHERING = ("all_gather", "all_gather_into_tensor", "all_gather_single", "gather")
 
 
 def watch():
@@ -38,6 +40,7 @@ def watch():
     _map_wrappers()
     _map_groups()
     _map_averages()
+    _map_gathers()
 
 
 def _replacing(owner, name, *others):
@@ -201,3 +204,13 @@ def _map_averages():
                 else:
                     given["input_list"] = [tensor / size for tensor in given["input_list"]]
             return original(**given)
+
+
+def _map_gathers():
+    """nccl writes into any tensor; gloo raises an error for one that needs a gradient."""
+    for name in filter(functools.partial(hasattr, dist), GATHERING):
+
+        @_replacing(dist, name, dist.distributed_c10d)
+        def gather(original, *args, **kwargs):
+            detached = tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
+            return original(*detached[0], **detached[1])

@@ -227,6 +227,12 @@ def raised(error):
 
 
 @functools.cache
+def their_files():
+    """The user's own modules that are loaded, as paths in the facts."""
+    files = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    return [place(file) for file in files if file and _is_theirs(file)]
+
+
 def _is_theirs(file):
     path = os.path.realpath(file)
     return (

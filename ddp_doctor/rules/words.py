@@ -23,7 +23,7 @@ def where(workers: list[Worker], *kinds: str) -> str | None:
 
 
 def trees(run: Run) -> Iterator[tuple[str, ast.Module]]:
-    """The user's own files that some fact names, parsed."""
+    """The user's own files that some fact names or that were loaded, parsed."""
     for path, text in run.sources.items():
         try:
             yield path, ast.parse(text)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tools.processes import free_port
+
 from .doctor import diagnose, python
 
 TORCHRUN = ["torchrun", "--standalone", "--nproc_per_node=2"]
@@ -406,6 +408,39 @@ dist.destroy_process_group()
 """
     (tmp_path / "train.py").write_text(_with_ddp(text))
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
+
+
+def test_a_port_in_a_module_of_settings(tmp_path):
+    (tmp_path / "settings.py").write_text(f'ADDRESS = "tcp://127.0.0.1:{free_port()}"\n')
+    text = """
+import settings
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=settings.ADDRESS, rank=rank, world_size=2)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(_with_ddp(text))
+    (finding,) = diagnose(tmp_path, *TORCHRUN, "train.py").found["fixed-port"]
+    assert finding["where"] == "settings.py:1"
+
+
+def test_a_gathered_tensor_may_need_a_gradient_on_a_gpu(tmp_path):
+    text = """
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = DDP(model.cuda())
+out = torch.zeros(16, 1, device="cuda")
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+y = model(torch.rand(8, 4).cuda())
+dist.all_gather_into_tensor(out, y)
+assert out.abs().sum() > 0
+y.sum().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(_with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py", options=("--cpu", "2"))
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
 def test_two_large_batches_that_are_no_padding(tmp_path):
