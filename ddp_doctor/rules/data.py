@@ -99,8 +99,12 @@ def not_shared(run):
 def _padding(run, loading, epoch):
     """How many samples ranks may share to have equally many. (Accelerate fills whole batches.)"""
     number, size, drawn = len(run.trained), loading["size"] or 0, epoch["drawn"]
+    if drawn >= size:
+        return number
+    surplus = number * drawn - size
     batches = number * -(-drawn // max(1, epoch["taken"]))  # one of each rank
-    return max(number, min(batches, number * drawn - size)) if drawn < size else number
+    divides = loading["replicas"] == number  # a DistributedSampler, or one made of it
+    return max(number, surplus if divides else min(batches, surplus))
 
 
 @rule("error")

@@ -266,6 +266,17 @@ for x, y in DataLoader(data, 8):
     optimizer.step()
 dist.destroy_process_group()
 """,
+    "buckets that are filled": """
+class Buckets(DistributedSampler):
+    def __iter__(self):
+        filled = [n for at in range(0, 80, 5) for n in (*range(at, at + 5), at, at + 1, at + 2)]
+        return iter(filled[self.rank :: 2])
+
+dist.init_process_group("gloo")
+loader = DataLoader(data, 4, sampler=Buckets(data))
+train(loader, DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "samples that are repeated on purpose": """
 dist.init_process_group("gloo")
 thrice = torch.randperm(80).repeat_interleave(3)[dist.get_rank() :: 2][:40].tolist()
