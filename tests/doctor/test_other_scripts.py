@@ -130,6 +130,7 @@ for step in range(8):
 """,
 }
 
+SOON = ("processes that share one model, without a group", "two stages of one model")
 PAIR = {
     "processes that share one model, without a group": """
 import torch.multiprocessing as mp
@@ -331,7 +332,9 @@ def test_a_right_script_has_no_findings(tmp_path, name):
     assert not any(":" in why and "_note" in why for why in seen.report["not examined"])
 
 
-@pytest.mark.parametrize("name", PAIR)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in SOON else pytest.mark.soak) for name in PAIR
+])  # fmt: skip
 def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
     (tmp_path / "train.py").write_text(_with_ddp(PAIR[name]))
     launch = ["python"] if "spawn" in PAIR[name] else TORCHRUN
@@ -345,6 +348,7 @@ def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
+@pytest.mark.soak
 def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
     text = RESTARTED.replace('os.replace("last.part", "last.pt")', """
         os.replace("last.part", f"{epoch}.pt")
@@ -369,6 +373,7 @@ dist.destroy_process_group()
     assert seen.severe == ["every-epoch-alike"], seen.ran.tail
 
 
+@pytest.mark.soak
 def test_features_that_are_gathered_do_not_hide_that_ddp_is_missing(tmp_path):
     text = """
 class Gathered(torch.nn.Module):
@@ -405,6 +410,7 @@ torch.save(model.state_dict(), "exported.pt")
     assert finding["evidence"].startswith("1.pt has no optimizer state")
 
 
+@pytest.mark.soak
 def test_a_buffer_that_ddp_ignores_does_not_hide_other_weights(tmp_path):
     text = """
 dist.init_process_group("gloo")
@@ -421,6 +427,7 @@ dist.destroy_process_group()
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
 
 
+@pytest.mark.soak
 def test_a_port_in_a_module_of_settings(tmp_path):
     (tmp_path / "settings.py").write_text(f'ADDRESS = "tcp://127.0.0.1:{free_port()}"\n')
     text = """
@@ -435,6 +442,7 @@ dist.destroy_process_group()
     assert finding["where"] == "settings.py:1"
 
 
+@pytest.mark.soak
 def test_a_gathered_tensor_may_need_a_gradient_on_a_gpu(tmp_path):
     text = """
 dist.init_process_group("nccl")
@@ -454,6 +462,7 @@ dist.destroy_process_group()
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
+@pytest.mark.soak
 def test_two_large_batches_that_are_no_padding(tmp_path):
     text = """
 dist.init_process_group("gloo")
