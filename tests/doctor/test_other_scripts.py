@@ -39,6 +39,11 @@ model = network()
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 """
 
+SOON = (  # the others in make soak
+    "another dataset of the same class", "cross-validation", "two stages of one model",
+    "a teacher without gradients, in train mode",
+    "a model that keeps its loss, and a table in its checkpoint",
+)  # fmt: skip
 RIGHT = {
     "another dataset of the same class": """
 other = TensorDataset(torch.rand(50, 4), torch.rand(50, 1))
@@ -130,7 +135,6 @@ for step in range(8):
 """,
 }
 
-SOON = ("processes that share one model, without a group", "two stages of one model")
 PAIR = {
     "processes that share one model, without a group": """
 import torch.multiprocessing as mp
@@ -325,16 +329,18 @@ for epoch in range(begin, 10):
 """
 
 
-@pytest.mark.parametrize("name", RIGHT)
+def some(table):
+    return [pytest.param(n, marks=() if n in SOON else pytest.mark.soak) for n in table]
+
+
+@pytest.mark.parametrize("name", some(RIGHT))
 def test_a_right_script_has_no_findings(tmp_path, name):
     seen = python(tmp_path, BEGIN + RIGHT[name])
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
     assert not any(":" in why and "_note" in why for why in seen.report["not examined"])
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in SOON else pytest.mark.soak) for name in PAIR
-])  # fmt: skip
+@pytest.mark.parametrize("name", some(PAIR))
 def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
     (tmp_path / "train.py").write_text(_with_ddp(PAIR[name]))
     launch = ["python"] if "spawn" in PAIR[name] else TORCHRUN
@@ -342,6 +348,7 @@ def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
+@pytest.mark.soak
 def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
     text = BEGIN.replace("torch.manual_seed(0)", "")
     seen = python(tmp_path, text + RESTARTED, "--restart")
@@ -397,6 +404,7 @@ dist.destroy_process_group()
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
 
 
+@pytest.mark.soak
 def test_a_model_that_is_exported_at_the_end_is_not_the_checkpoint(tmp_path):
     text = """
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -474,6 +482,7 @@ dist.destroy_process_group()
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
 
 
+@pytest.mark.soak
 def test_an_evaluation_in_train_mode_after_the_last_batch_of_training(tmp_path):
     """It reads no loader: it is more passes than a training step makes."""
     text = """
@@ -485,6 +494,7 @@ for epoch in range(2):
     assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
 
 
+@pytest.mark.soak
 def test_an_evaluation_in_train_mode_of_one_batch_between_epochs(tmp_path):
     text = """
 for epoch in range(3):
@@ -497,6 +507,7 @@ for epoch in range(3):
     assert seen.found["eval-in-train-mode"][0]["evidence"].startswith("3 times")
 
 
+@pytest.mark.soak
 def test_an_optimizer_that_makes_the_passes_itself_is_watched(tmp_path):
     text = """
 optimizer = torch.optim.LBFGS(model.parameters())
@@ -518,7 +529,7 @@ for step in range(3):
 @pytest.mark.parametrize(
     ("name", "way"),
     [("last.pt", 'open("last.pt", "wb")'),
-     ("another", "tempfile.NamedTemporaryFile(delete=False)")],
+     pytest.param("another", "tempfile.NamedTemporaryFile(delete=False)", marks=pytest.mark.soak)],
 )  # fmt: skip
 def test_a_checkpoint_that_goes_through_memory_is_seen(tmp_path, name, way):
     text = """
@@ -537,6 +548,7 @@ for epoch in range(3):
     assert "last.pt" in found["state-missing"][0]["evidence"]
 
 
+@pytest.mark.soak
 def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
     text = """
 class Last(torch.nn.Module):
@@ -555,6 +567,7 @@ with torch.no_grad():
     assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
 
 
+@pytest.mark.soak
 def test_a_model_that_sees_the_next_token_and_flattens_its_logits(tmp_path):
     text = """
 class Mean(torch.nn.Module):

@@ -29,7 +29,8 @@ def test_as_many_processes_train_as_one(tmp_path):
 @pytest.mark.parametrize(
     ("new", "times"),
     [("(loss / world_size).backward()", "0.50"),
-     ("loss.backward(); [dist.all_reduce(p.grad) for p in model.parameters()]", "2.00")],
+     pytest.param("loss.backward(); [dist.all_reduce(p.grad) for p in model.parameters()]", "2.00",
+                  marks=pytest.mark.soak)],
 )  # fmt: skip
 def test_a_wrong_scale_is_named(tmp_path, new, times):
     text = UNDER_TORCHRUN.replace("loss.backward()", new).replace(CLIP, "")
@@ -58,6 +59,7 @@ def test_on_two_nodes_a_device_too_high_is_named(tmp_path):
     assert "set_device(index)" in line
 
 
+@pytest.mark.soak
 def test_files_outside_the_folder_are_named(tmp_path):
     inside, outside = tmp_path / "inside", tmp_path / "outside.txt"
     inside.mkdir()
