@@ -12,7 +12,7 @@ from workshop.judge import Finding, first_failure, passed
 from workshop.observe import LIMIT
 from workshop.scenarios import examine
 
-BEYOND = [name for name in CHECKED if name in LESSONS]  # each may be deleted
+BEYOND = [lesson.name for lesson in LESSONS if lesson.name in CHECKED]  # each may be deleted
 
 
 def examined(lesson: str, text: str, limit: float = LIMIT, checks=None):
