@@ -173,7 +173,7 @@ class Run(Facts):
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """The text of each file of the user's that some fact names, by its relative path."""
+        """The text of each file of the user's that a fact names, by its relative path."""
         named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
         texts = {}
         for file in sorted(named.union(*[fact["files"] for fact in self.all("joining")])):
@@ -184,9 +184,10 @@ class Run(Facts):
 
     def begins(self, path: str, magic: bytes) -> bool:
         """Whether a file in the user's folders begins with these bytes, after the run."""
-        files = [file for home in self._homes if (file := home / path).is_file()]
-        with contextlib.suppress(OSError):
-            return any(file.open("rb").read(len(magic)) == magic for file in files)
+        for file in [home / path for home in self._homes]:
+            with contextlib.suppress(OSError), file.open("rb") as opened:
+                if opened.read(len(magic)) == magic:
+                    return True
         return False
 
     @cached_property

@@ -1,0 +1,129 @@
+"""The beginning of the tests' scripts, and right scripts of one process."""
+
+TORCHRUN = ["torchrun", "--standalone", "--nproc_per_node=2"]
+BEGIN = """
+import copy, os
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, random_split
+
+torch.manual_seed(0)
+data = TensorDataset(torch.rand(80, 4), torch.rand(80, 1))
+
+def network():
+    layers = [torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)]
+    return torch.nn.Sequential(*layers)
+
+def train(loader, model, optimizer, before=lambda x: None, after=lambda: None):
+    for x, y in loader:
+        before(x)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        after()
+
+@torch.no_grad()
+def evaluate(loader, model):
+    model.eval()
+    print(sum(float(F.mse_loss(model(x), y)) for x, y in loader))
+    model.train()
+
+model = network()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+
+RIGHT = {
+    "another dataset of the same class": """
+other = TensorDataset(torch.rand(50, 4), torch.rand(50, 1))
+for epoch in range(2):
+    train(DataLoader(Subset(data, range(40)), 8, shuffle=True), model, optimizer)
+    evaluate(DataLoader(Subset(other, range(40)), 8), model)
+""",
+    "cross-validation": """
+for fold in range(4):
+    held = range(fold * 20, fold * 20 + 20)
+    rest = [i for i in range(80) if i not in held]
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(DataLoader(Subset(data, rest), 8, shuffle=True), model, optimizer)
+    evaluate(DataLoader(Subset(data, held), 8), model)
+""",
+    "a loss on the training set, beside that on the held-out one": """
+ours, held = random_split(data, [60, 20], torch.Generator().manual_seed(1))
+loaders = [DataLoader(ours, 8, shuffle=True), DataLoader(ours, 20), DataLoader(held, 20)]
+for epoch in range(2):
+    train(loaders[0], model, optimizer)
+    evaluate(loaders[1], model)
+    evaluate(loaders[2], model)
+""",
+    "a teacher without gradients, in train mode": """
+teacher = copy.deepcopy(model).requires_grad_(False)
+
+@torch.no_grad()
+def targets(x):
+    teacher(x), teacher(x + 0.1), model(x)  # the model too: it adapts its statistics to x
+
+for epoch in range(2):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer, targets)
+train(zip(*(part.split(8) for part in data.tensors)), model, optimizer, teacher)
+""",
+    "a model that is saved once, where that of an earlier run is": """
+torch.save({}, "model.pt")
+train(DataLoader(data, 8, shuffle=True), model, optimizer)
+torch.save(model.state_dict(), "model.pt")
+""",
+    "weights that are kept in memory, beside a text file": """
+import io
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save(model.state_dict(), io.BytesIO())
+    with open("metrics.txt", "w") as file:
+        file.write(f"{epoch}")
+""",
+    "a model that keeps its loss, and a table in its checkpoint": """
+import numpy
+
+class Kept(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, tokens, targets):
+        self.calls += 1
+        logits = self.head(self.embed(tokens))
+        self.loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return logits
+
+model = Kept()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(4):
+    text = torch.randint(9, (4, 17))
+    model(text[:, :-1], text[:, 1:])
+    optimizer.zero_grad()
+    model.loss.backward()
+    optimizer.step()
+assert model.calls == 4
+torch.save({"model": model.state_dict(), "names": numpy.array(["a", None])}, "model.pt")
+""",
+    "updates by hand": """
+for x, y in DataLoader(data, 8, shuffle=True):
+    gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
+    with torch.no_grad():
+        for p, gradient in zip(model.parameters(), gradients):
+            p -= 0.1 * gradient
+""",
+    "a few rows of a large table": """
+table = torch.nn.Embedding(200_000, 8)
+optimizer = torch.optim.SGD(table.parameters(), 0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    table(torch.tensor([7, 11 + step])).sum().backward()
+    optimizer.step()
+""",
+}
+
+
+def with_ddp(text):
+    return BEGIN + "from torch.nn.parallel import DistributedDataParallel as DDP\n" + text

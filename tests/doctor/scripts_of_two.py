@@ -1,0 +1,176 @@
+"""Right scripts of two processes; what looks like a defect in them is none."""
+
+PAIR = {
+    "processes that share one model, without a group": """
+import torch.multiprocessing as mp
+
+def work(model, seed):
+    torch.manual_seed(seed)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+
+if __name__ == "__main__":
+    model.share_memory()
+    both = [mp.get_context("spawn").Process(target=work, args=(model, n)) for n in range(2)]
+    [one.start() for one in both]
+    [one.join() for one in both]
+""",
+    "two stages of one model": """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+stage = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(stage.parameters(), 0.1)
+for step in range(6):
+    x = torch.rand(4, 4)
+    optimizer.zero_grad()
+    if dist.get_rank() == 0:
+        out = stage(x)
+        dist.send(out.detach(), 1)
+        gradient = torch.empty(4, 4)
+        dist.recv(gradient, 1)
+        out.backward(gradient)
+    else:
+        dist.recv(x, 0)
+        x.requires_grad_()
+        (stage(x) - 1).pow(2).mean().backward()
+        dist.send(x.grad, 0)
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "halves of a layer": """
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+class Half(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1, bias=False)
+
+    def forward(self, x):
+        return Sum.apply(self.second(torch.relu(self.first(x))))
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = Half()
+train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
+dist.destroy_process_group()
+""",
+    "an iterator over held-out batches that lasts": """
+dist.init_process_group("gloo")
+model = DDP(model)
+loader = DataLoader(data, 8, sampler=DistributedSampler(data))
+held = iter(DataLoader(TensorDataset(torch.rand(64, 4)), 8))
+
+@torch.no_grad()
+def look():
+    model.eval()(next(held)[0])
+    model.train()
+
+train(loader, model, optimizer, after=look)
+dist.destroy_process_group()
+""",
+    "the last batch, filled with the first samples": """
+dist.init_process_group("gloo")
+batches = [[*range(n, n + 8)] for n in range(0, 72, 8)] + [[*range(8)]]
+own = batches[dist.get_rank() :: 2]
+train(DataLoader(TensorDataset(*data[:72]), batch_sampler=own), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+    "samples that are drawn whatever the index": """
+class Windows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        at = int(torch.randint(80, ()))
+        return data[at]
+
+dist.init_process_group("gloo")
+model = DDP(model)
+torch.manual_seed(dist.get_rank())
+windows = Windows()
+for epoch in range(2):
+    order = torch.Generator().manual_seed(0)
+    train(DataLoader(windows, 8, shuffle=True, generator=order), model, optimizer)
+dist.destroy_process_group()
+""",
+    "tables of which each rank has its own": """
+class Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        dist.all_to_all_single(y, x.contiguous())
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Exchange.forward(ctx, gradient)
+
+class Tables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.Linear(2, 4)
+        self.shared = torch.nn.Linear(8, 1)
+
+    def forward(self, x):
+        of = x[:, 2 * dist.get_rank() :][:, :2]  # this rank's features, of all samples
+        parts = Exchange.apply(self.own(of)).view(2, -1, 4)
+        return self.shared(parts.transpose(0, 1).flatten(1))
+
+dist.init_process_group("gloo")
+model = Tables()
+model.shared = DDP(model.shared)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+half = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+for x, y in DataLoader(data, 8):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y[half]).backward()
+    optimizer.step()
+dist.destroy_process_group()
+""",
+    "buckets that are filled": """
+class Buckets(DistributedSampler):
+    def __iter__(self):
+        filled = [n for at in range(0, 80, 5) for n in (*range(at, at + 5), at, at + 1, at + 2)]
+        return iter(filled[self.rank :: 2])
+
+dist.init_process_group("gloo")
+loader = DataLoader(data, 4, sampler=Buckets(data))
+train(loader, DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+    "samples that are repeated on purpose": """
+dist.init_process_group("gloo")
+thrice = torch.randperm(80).repeat_interleave(3)[dist.get_rank() :: 2][:40].tolist()
+train(DataLoader(data, 8, sampler=thrice), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+    "parts that are padded to one length": """
+dist.init_process_group("gloo")
+own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
+train(DataLoader(own, 8, shuffle=True), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+    "a rank that chooses no device, beside one that does": """
+def say(text):
+    rank = dist.get_rank()
+    print(text, rank)
+
+def work(rank):
+    torch.accelerator.set_device_index(rank) if torch.cuda.is_available() else None
+    say("at work")
+
+dist.init_process_group("gloo")
+work(int(os.environ["LOCAL_RANK"]))
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
+}

@@ -1,0 +1,225 @@
+"""Defects that show in scripts of other kinds than docs/labs/trainer.py."""
+
+import pytest
+
+from tools.processes import free_port
+
+from .doctor import diagnose, python
+from .scripts import BEGIN, TORCHRUN, with_ddp
+
+
+def test_a_loader_that_is_made_anew_in_each_epoch_has_one_order(tmp_path):
+    epochs = """
+dist.init_process_group("gloo")
+model = DDP(model)
+for epoch in range(3):
+    sampler = DistributedSampler(data)
+    train(DataLoader(data, 8, sampler=sampler), model, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(epochs))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["every-epoch-alike"], seen.ran.tail
+
+
+@pytest.mark.soak
+def test_features_that_are_gathered_do_not_hide_that_ddp_is_missing(tmp_path):
+    text = """
+class Gathered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        own = self.layer(x)
+        dist.all_gather([torch.empty_like(own) for _ in range(2)], own.detach())
+        return own
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = Gathered()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(BEGIN + text)
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
+
+
+@pytest.mark.soak
+def test_a_model_that_is_exported_at_the_end_is_not_the_checkpoint(tmp_path):
+    text = """
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+for epoch in range(2):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save({"model": model.state_dict()}, f"{epoch}.pt")
+    train(DataLoader(data, 8), model, optimizer)
+torch.save(model.state_dict(), "exported.pt")
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["state-missing"]
+    assert finding["evidence"].startswith("1.pt has no optimizer state")
+
+
+@pytest.mark.soak
+def test_a_buffer_that_ddp_ignores_does_not_hide_other_weights(tmp_path):
+    text = """
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+model.register_buffer("table", torch.zeros(3))
+model._ddp_params_and_buffers_to_ignore = {"table"}
+inside = DDP(model).module
+torch.manual_seed(dist.get_rank())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), inside, optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
+
+
+@pytest.mark.soak
+def test_a_port_in_a_module_of_settings(tmp_path):
+    (tmp_path / "settings.py").write_text(f'ADDRESS = "tcp://127.0.0.1:{free_port()}"\n')
+    text = """
+import settings
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=settings.ADDRESS, rank=rank, world_size=2)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    (finding,) = diagnose(tmp_path, *TORCHRUN, "train.py").found["fixed-port"]
+    assert finding["where"] == "settings.py:1"
+
+
+@pytest.mark.soak
+def test_a_gathered_tensor_may_need_a_gradient_on_a_gpu(tmp_path):
+    text = """
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = DDP(model.cuda())
+out = torch.zeros(16, 1, device="cuda")
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+y = model(torch.rand(8, 4).cuda())
+dist.all_gather_into_tensor(out, y)
+assert out.abs().sum() > 0
+y.sum().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py", options=("--cpu", "2"))
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_two_large_batches_that_are_no_padding(tmp_path):
+    text = """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+train(DataLoader(data, 40, shuffle=True), DDP(model), optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("passes", "times"),
+    [("[model(x) for x in data.tensors[0].split(8)]", ""),  # more than a training step makes
+     ("model(data.tensors[0])", "3 times")],
+)  # fmt: skip
+def test_an_evaluation_in_train_mode_between_epochs_reads_no_loader(tmp_path, passes, times):
+    text = """
+for epoch in range(3):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    with torch.no_grad():
+        PASSES
+""".replace("PASSES", passes)
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["eval-in-train-mode"]
+    assert seen.found["eval-in-train-mode"][0]["evidence"].startswith(times)
+
+
+@pytest.mark.soak
+def test_an_optimizer_that_makes_the_passes_itself_is_watched(tmp_path):
+    text = """
+optimizer = torch.optim.LBFGS(model.parameters())
+x, y = data.tensors
+
+def closure():
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y) / 0
+    loss.backward()
+    return loss
+
+for step in range(3):
+    optimizer.step(closure)
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["nan"] and "3 optimizer steps" in seen.report["header"], seen.ran.tail
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("last.pt", 'open("last.pt", "wb")'),
+     pytest.param("another", "tempfile.NamedTemporaryFile(delete=False)", marks=pytest.mark.soak)],
+)  # fmt: skip
+def test_a_checkpoint_that_goes_through_memory_is_seen(tmp_path, name, way):
+    text = """
+import io, tempfile
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    buffer = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
+    with WAY as file:
+        file.write(buffer.getvalue())
+    file.name == "last.pt" or os.replace(file.name, "last.pt")
+"""
+    text = text.replace("WAY", way).replace(', "optimizer": optimizer.state_dict()', "")
+    found = python(tmp_path, BEGIN.replace("0.1)", "0.1, momentum=0.9)") + text).found
+    assert ("in-place" in found) == (name == "last.pt")
+    assert "last.pt" in found["state-missing"][0]["evidence"]
+
+
+@pytest.mark.soak
+def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
+    text = """
+class Last(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.LSTM(4, 1, num_layers=2, dropout=0.5, batch_first=True)
+
+    def forward(self, x):
+        return self.layers(x[:, None])[0][:, 0]
+
+model = Last()
+train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
+with torch.no_grad():
+    [model(x) for x, y in DataLoader(data, 8)]
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+@pytest.mark.soak
+def test_a_model_that_sees_the_next_token_and_flattens_its_logits(tmp_path):
+    text = """
+class Mean(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+
+    def forward(self, tokens, targets):
+        hidden = self.embed(tokens)
+        return self.head(hidden + hidden.mean(1, keepdim=True)).flatten(0, 1)
+
+model = Mean()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    text = torch.randint(9, (4, 17))
+    optimizer.zero_grad()
+    F.cross_entropy(model(text[:, :-1], text[:, 1:]), text[:, 1:].flatten()).backward()
+    optimizer.step()
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["not-causal"]

@@ -1,0 +1,67 @@
+"""Right scripts of other kinds than docs/labs/trainer.py have no findings."""
+
+import pytest
+
+from .doctor import diagnose, python
+from .scripts import BEGIN, RIGHT, TORCHRUN, with_ddp
+from .scripts_of_two import PAIR
+
+SOON = (  # the others in make soak
+    "another dataset of the same class", "cross-validation", "two stages of one model",
+    "a teacher without gradients, in train mode",
+    "a model that keeps its loss, and a table in its checkpoint",
+)  # fmt: skip
+RESTARTED = """
+begin = 0
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    begin = state["epochs"]
+for epoch in range(begin, 10):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    if epoch % 2 == 0:
+        torch.save(model.state_dict(), "best.part")
+        os.replace("best.part", "best.pt")
+    if epoch % 2 == 1:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epochs": epoch + 1}, "last.part")
+        os.replace("last.part", "last.pt")
+"""
+
+
+def some(table):
+    return [pytest.param(n, marks=() if n in SOON else pytest.mark.soak) for n in table]
+
+
+@pytest.mark.parametrize("name", some(RIGHT))
+def test_a_right_script_has_no_findings(tmp_path, name):
+    seen = python(tmp_path, BEGIN + RIGHT[name])
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+    assert not any(":" in why and "_note" in why for why in seen.report["not examined"])
+
+
+@pytest.mark.parametrize("name", some(PAIR))
+def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
+    (tmp_path / "train.py").write_text(with_ddp(PAIR[name]))
+    launch = ["python"] if "spawn" in PAIR[name] else TORCHRUN
+    seen = diagnose(tmp_path, *launch, "train.py")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
+    text = BEGIN.replace("torch.manual_seed(0)", "")
+    seen = python(tmp_path, text + RESTARTED, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
+    text = RESTARTED.replace('os.replace("last.part", "last.pt")', """
+        os.replace("last.part", f"{epoch}.pt")
+        if os.path.islink("last.pt"):
+            os.unlink("last.pt")
+        os.symlink(f"{epoch}.pt", "last.pt")""").replace("epoch + 1}", "epoch}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail
