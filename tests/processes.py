@@ -36,6 +36,10 @@ def command(lesson, *args, nproc=2, launcher=()):
 
 
 STANDALONE = ("--standalone", "--max-restarts=3")
+ONCE = ("--standalone", "--max-restarts=0")
+# As documented, torchrun picks a port for rank 0 seconds before rank 0 listens: with many tests at
+# a time, another program gets it now and then. The port of a shared store is in use from the start.
+SHARED, OWN_STORE = ({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": value} for value in "01")
 
 
 class Process(processes.Process):
@@ -58,9 +62,12 @@ class Process(processes.Process):
         return [process.pid for process in self.tree() if _is_worker(process)]
 
 
-def run(lesson, *args, limit=LIMIT, **options):
-    """Run `lesson` to its end: a `Process` whose `.status` is the exit status."""
-    with Process(lesson, *args, **options) as process:
+def run(lesson, *args, limit=LIMIT, env=(), **options):
+    """Run `lesson` to its end: a `Process` whose `.status` is the exit status.
+
+    A restart that is to get as far as the first attempt needs `env=OWN_STORE`.
+    """
+    with Process(lesson, *args, env=SHARED | dict(env), **options) as process:
         process.status = process.wait(limit)
     return process
 

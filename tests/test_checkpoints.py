@@ -13,7 +13,7 @@ from torch.optim import SGD, AdamW
 import utils
 from guard import UserError
 from tests.mistakes import ALONE, RESTARTS_ONCE, alone, check_said_once, python
-from tests.processes import SPINE, run
+from tests.processes import OWN_STORE, SPINE, run
 
 AFRESH, RESUMING = SPINE[:2], SPINE[2:]
 AWAY = ": move it away to start afresh, or pass another --checkpoint_path"
@@ -205,7 +205,7 @@ def test_bad_checkpoint_is_named_once_by_two_workers(tmp_path):
     file = tmp_path / f"{lesson}.pt"
     write(file)
     before = file.read_bytes()
-    process = run(lesson, 20, 1, cwd=tmp_path, launcher=RESTARTS_ONCE)
+    process = run(lesson, 20, 1, cwd=tmp_path, launcher=RESTARTS_ONCE, env=OWN_STORE)
     assert process.status == 1 and "Epoch" not in process.out
     assert sum("training on the CPU" in line for line in process.lines) <= 1
     check_said_once(process, lesson, f"{file.name} {says}{AWAY}")
@@ -270,7 +270,7 @@ def test_full_disk_costs_nothing_that_was_saved(lesson, tmp_path):
     torch.save(checkpoint(), file)
     before, size = file.read_bytes(), file.stat().st_size - 200
     process = run(
-        lesson, 4, 2, cwd=tmp_path, launcher=RESTARTS_ONCE,
+        lesson, 4, 2, cwd=tmp_path, launcher=RESTARTS_ONCE, env=OWN_STORE,
         prelude=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )  # fmt: skip
     assert process.status == (2 if lesson in AFRESH else 1)

@@ -14,7 +14,7 @@ import pytest
 
 from tests import processes
 from tests.mistakes import ALONE
-from tests.processes import ROOT, Process, check_gone
+from tests.processes import ONCE, ROOT, SHARED, Process, check_gone
 from tools.processes import environment, run
 
 
@@ -125,8 +125,8 @@ def test_a_crash_ends_every_process_and_shows_its_cause(case, tmp_path, monkeypa
 
 def test_torchrun_names_the_cause_of_a_crash(tmp_path, monkeypatch):
     crash("multigpu_torchrun", "rank 1", tmp_path, monkeypatch)
-    launcher = ("--standalone", "--max-restarts=0")
-    with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path, launcher=launcher) as process:
+    once = {"launcher": ONCE, "env": SHARED}
+    with Process("multigpu_torchrun", 1_000_000, 1000, cwd=tmp_path, **once) as process:
         assert process.wait() == 1
         check_gone(process)
     cause = process.err.rpartition("Root Cause")[2]

@@ -13,7 +13,7 @@ from mingpt import main as command_line
 from mingpt.config import Config
 from tests.mingpt import texts
 from tests.mingpt.conftest import options, python
-from tests.processes import ROOT, STANDALONE, run
+from tests.processes import ONCE, ROOT, STANDALONE, run
 
 
 def said(words):
@@ -162,8 +162,7 @@ def lines(process):
     (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
-    once = ("--standalone", "--max-restarts=0")
-    process = run("mingpt", *words, cwd=tmp_path, launcher=once, limit=60)
+    process = run("mingpt", *words, cwd=tmp_path, launcher=ONCE, limit=60)
     assert process.status == 1
     assert lines(process) == [f"main.py: {message}"]
 
@@ -194,8 +193,7 @@ def test_a_full_disk(text, tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
-    once = ("--standalone", "--max-restarts=0")
-    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once, prelude=limit)
+    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=ONCE, prelude=limit)
     assert process.status == 1
     assert re.search(
         r"main.py: cannot save .*mingpt.pt after step 8: .*; what was saved", process.err

@@ -17,7 +17,7 @@ from tests.faults import leftovers, same, slow_saves
 from tests.mingpt.conftest import TINY, options, python
 from tests.mingpt.texts import curve, log
 from tests.mistakes import ALONE
-from tests.processes import ROOT, STANDALONE, Process, environment, run
+from tests.processes import ONCE, ROOT, SHARED, STANDALONE, Process, environment, run
 from tools import processes
 
 ONEDNN = {"products": "onednn"} if torch.backends.mkldnn.is_available() else {}
@@ -63,13 +63,12 @@ def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")
     words = [*options(data=text, dropout=0, **ONEDNN), "--compile"]
-    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **STRICT}
-    once = ("--standalone", "--max-restarts=0")
-    with Process("mingpt", *words, cwd=tmp_path, launcher=once, env=env) as it:
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **SHARED, **STRICT}
+    with Process("mingpt", *words, cwd=tmp_path, launcher=ONCE, env=env) as it:
         it.wait_for(r"Step +5 \| train", limit=COMPILING)
         os.kill(it.process.pid, signal.SIGTERM)
         assert it.wait() != 0 and "are left" not in it.err
-    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=once, limit=COMPILING)
+    process = run("mingpt", *words, cwd=tmp_path, nproc=2, env=env, launcher=ONCE, limit=COMPILING)
     assert process.status == 0 and "are left" not in process.err, process.tail
     stopped = int(re.search(r"Resuming after step (\d+)", process.out)[1])
     assert any((tmp_path / "compiled").iterdir())
@@ -160,9 +159,8 @@ def test_killed_workers_change_nothing(undisturbed, text, tmp_path):
 
 @pytest.mark.parametrize("whom", ["torchrun", "one worker"])
 def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
-    once = ("--standalone", "--max-restarts=0")
     often = options(data=text, eval_every=1)
-    with Process("mingpt", *often, cwd=tmp_path, launcher=once, env=STRICT) as it:
+    with Process("mingpt", *often, cwd=tmp_path, launcher=ONCE, env=SHARED | STRICT) as it:
         it.wait_for(r"Step +5 \| train")
         os.kill(it.process.pid if whom == "torchrun" else it.workers()[1], signal.SIGTERM)
         assert it.wait() != 0
@@ -174,7 +172,7 @@ def test_sigterm_saves_what_was_done(whom, undisturbed, text, tmp_path):
     assert stopped - 1 in curve(tmp_path) and stopped not in curve(tmp_path)
     if whom == "one worker":
         assert "exitcode  : 143" in it.err
-    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=once)
+    process = run("mingpt", *options(data=text), cwd=tmp_path, launcher=ONCE)
     assert (process.status, process.err) == (0, ""), process.tail
     assert f"Resuming after step {stopped}" in process.out
     assert same(undisturbed, tmp_path / "mingpt.pt")
