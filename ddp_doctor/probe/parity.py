@@ -15,6 +15,7 @@ from _ddp_doctor.devices import say
 from _ddp_doctor.tensors import local
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.rnn import RNNBase
 from torch.optim import Optimizer
 from torch.utils.data import BatchSampler
 
@@ -32,6 +33,7 @@ def watch():
         setattr(functional, name, _unchanged)
     attend = functools.partial(_attend, functional.scaled_dot_product_attention)
     functional.scaled_dot_product_attention = attend
+    _wrap(RNNBase, _without_dropout)
     _wrap(torch.amp.autocast_mode.autocast, _without_autocast)
     _wrap(BatchSampler, _larger)
     _wrap(Optimizer, _with_sgd)
@@ -52,6 +54,13 @@ def _attend(attend, query, key, value, attn_mask=None, dropout_p=0.0, *rest, **o
     if dropout_p:
         say("no dropout")
     return attend(query, key, value, attn_mask, 0.0, *rest, **options)
+
+
+def _without_dropout(begin, self, *args, **kwargs):
+    begin(self, *args, **kwargs)
+    if self.dropout:
+        say("no dropout")
+        self.dropout = 0.0
 
 
 def _without_autocast(begin, self, device_type, dtype=None, enabled=True, *args, **kwargs):

@@ -19,10 +19,14 @@ def under_torchrun(folder, text, *options):
 
 
 def test_as_many_processes_train_as_one(tmp_path):
-    seen = under_torchrun(tmp_path, UNDER_TORCHRUN, "--parity")
+    text = UNDER_TORCHRUN.replace("(16, 2, batch", "(16, 2, 0.5, batch")  # dropout, as below
+    layers = "nn.LSTM(16, 16, 2, batch_first=True, dropout=0.5)\n        self.out = nn.Linear(16"
+    text = text.replace("nn.Linear(16", layers)
+    text = text.replace("self.head(self.drop(x))", "self.out(self.head(self.drop(x))[0])")
+    seen = under_torchrun(tmp_path, text, "--parity")
     assert seen.ran.status == 0, seen.ran.tail
     assert "parity: the gradients of 32 steps are equal" in seen.ran.out
-    assert "AdamW → plain SGD, no dropout" in seen.ran.out
+    assert "replaced: no dropout, AdamW → plain SGD" in seen.ran.out
     assert seen.report["findings"] == seen.report["not examined"] == []
 
 
