@@ -109,6 +109,7 @@ def test_tensorboard_has_what_the_log_has(group, config, capsys, tmp_path):
     log.board.flush = lambda: os.listdir(__file__)  # always fails, but the run continues
     log.validated(24, torch.tensor([3.0, 2.0]))
     assert "the log cannot be written (Not a directory)" in capsys.readouterr().out
+    log.board.close()  # before pytest deletes the folder that its thread writes to
 
 
 def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
