@@ -17,7 +17,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     backward    a backward pass began
     replicated  DDP wraps a model: unused (it looks for unused parameters), how many it ignored
     forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
-                through (the class called), sync (whether DDP will reduce gradients)
+                through (the class called), sync (whether DDP will reduce gradients), live (as of
+                an evaluation), loader (of the last batch)
     bypass      a forward pass of a model that DDP wraps, but not through DDP
     evaluation  one without gradients, with live dropout or batch statistics: their classes;
                 the loader of the last batch, if few such passes came since a backward pass
@@ -28,9 +29,10 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 reached: a number that the fingerprints look at has a gradient
     loader      an iteration over a DataLoader began
     loading     what that loader is: made (a line), dataset, base (the number of the dataset below
-                its Subsets), cut (a line that made a Subset of it),
-                sampler, shuffle, replicas ...
-    epoch       an iteration ended: the indices drawn and their order, and what was done meanwhile
+                its Subsets), cut (a line that made a Subset of it), lists (sketches of those in
+                the dataset), sampler, shuffle, replicas ...
+    epoch       an iteration ended: the indices drawn and their order, what was done with its
+                batches, and how many backward passes began meanwhile
     content     fingerprints of samples, by index
     clipped     gradients were clipped while they were scaled: scale
     said, logged   a line on stdout, on stderr

@@ -76,20 +76,28 @@ def _note_file(obj, f, *_, together=False, **__):
     content = _leaves(obj)
     saved = {leaf["print"] for leaf in content}
     optimizer = training.last
-    weights, state = [], []
+    trained, state = [], []
     if not thread:
         by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
-        trained = training.parameters_of(optimizer) if optimizer else by_hand
-        weights = [fingerprint(p) for p in trained]
+        trained = [*(training.parameters_of(optimizer) if optimizer else by_hand)]
         kept = training.state_of(optimizer) if optimizer else ()
         state = [fingerprint(tensor) for tensor in kept]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
-        weights=_share(weights, saved), state=_share(state, saved), kept=len(state),
+        weights=_weights(trained, saved), state=_share(state, saved), kept=len(state),
         step=recorder.counts.get("step", 0), where=recorder.where(),
         caller=recorder.caller(),
     )  # fmt: skip
+
+
+def _weights(trained, saved):
+    """The share of the weights that are in the file, perhaps with half the bits."""
+    share = _share([fingerprint(p) for p in trained], saved)
+    for kind in (torch.float16, torch.bfloat16):
+        if share is not None and share < 0.5:
+            share = _share([fingerprint(p.to(kind)) for p in trained], saved)
+    return share
 
 
 def _share(live, saved):

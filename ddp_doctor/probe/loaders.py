@@ -10,15 +10,23 @@ import weakref
 import zlib
 
 import _ddp_doctor as recorder
-from _ddp_doctor import around, training
+import torch.distributed as dist
+from _ddp_doctor import around, samples, training
 from _ddp_doctor.tensors import fingerprint, tensors_in
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, Subset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    default_collate,
+)
 from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 
 MOST = 1_000_000  # indices of an epoch to write
 EPOCHS = 20  # per loader to write
 CONTENTS = 2048  # samples whose content is compared
-DID = ("step", "forward", "evaluation")
+DID = ("step", "forward", "evaluation")  # backward passes are counted, whatever their batch
 
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # of the loaders, by id
@@ -39,6 +47,7 @@ class Epoch:
         self.indices, self.taken, self.whole = array.array("q"), 0, False
         self.coming = collections.deque()  # batches that were drawn and not yet taken
         self.did = dict.fromkeys(DID, 0)  # with its batches, or with others beside them
+        self.backwards = -recorder.counts.get("backward", 0)
 
     def draw(self, batch):
         numbers = batch if isinstance(batch, list | tuple) else [batch]
@@ -52,10 +61,11 @@ class Epoch:
         if self.nth < EPOCHS:
             (recorder.notes / name).write_bytes(self.indices.tobytes())
         _settle()
+        backwards = self.backwards + recorder.counts.get("backward", 0)
         recorder.fact(
             "epoch", loader=self.loader, nth=self.nth, drawn=len(self.indices), taken=self.taken,
             whole=self.whole, order=zlib.crc32(self.indices), where=self.where, did=self.did,
-            file=name if self.nth < EPOCHS else None,
+            backwards=backwards, file=name if self.nth < EPOCHS else None,
         )  # fmt: skip
 
 
@@ -142,7 +152,8 @@ def _describe(loader, epoch):
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
-        iterable=isinstance(dataset, IterableDataset) or _ignores_the_index(dataset),
+        iterable=_has_no_index(dataset, loader.collate_fn),
+        lists=samples.sketches(dataset, MOST) if epoch.nth == 0 and _is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
@@ -151,8 +162,15 @@ def _describe(loader, epoch):
     )  # fmt: skip
 
 
-def _ignores_the_index(dataset):
-    """Whether it draws each sample itself: the code of its __getitem__ never reads the index."""
+def _is_one_of_several():
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _has_no_index(dataset, collate):
+    """Whether it draws each sample itself: the code of its __getitem__ never reads the index. Or
+    `collate` makes the samples, as a NeighborLoader's."""
+    if isinstance(dataset, IterableDataset | range):
+        return not isinstance(dataset, range) or collate is not default_collate
     code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
     if code is None or code.co_argcount < 2:
         return False
@@ -217,7 +235,7 @@ def _note_taken(iterator, batch):
     training.loader = epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
-    rows = next(iter(tensors_in(batch)), None)
+    rows = max(tensors_in(batch)[:4], key=lambda tensor: tensor.ndim > 1, default=None)
     if rows is None or not indices or rows.ndim == 0 or len(rows) != len(indices):
         return
     if _contents < CONTENTS and recorder.due(epoch.taken):

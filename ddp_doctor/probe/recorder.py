@@ -258,19 +258,24 @@ class After(importlib.abc.MetaPathFinder):
     """Calls a function with a module as soon as its import has ended."""
 
     def __init__(self, name, then):
-        self.name, self.then = name, then
+        self.name, self.then, self.asks = name, then, False
 
     def find_spec(self, name, path, target=None):
-        if name != self.name:
+        if name != self.name or self.asks:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asks = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asks = False
         if spec and spec.loader:
             run = spec.loader.exec_module
 
             def exec_module(module):
                 run(module)
-                self.then(module)
+                if self in sys.meta_path:  # until now: others may only ask whether it is there
+                    sys.meta_path.remove(self)
+                    self.then(module)
 
             spec.loader.exec_module = exec_module
         return spec

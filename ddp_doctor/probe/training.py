@@ -7,6 +7,7 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
+from _ddp_doctor import causality
 from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -38,6 +39,7 @@ def watch():
     torch.autograd.backward = recorder.around(
         torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
     )
+    torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
     torch.autograd.grad = recorder.around(torch.autograd.grad, _counting("grad"))
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
@@ -98,7 +100,8 @@ def _note_forward(module, args, kwargs, output):
     if parameter is None or not inputs or inputs[0].requires_grad:
         return
     model = bare(module)
-    if not torch.is_grad_enabled():
+    frozen = not any(p.requires_grad for p in module.parameters())  # a teacher, a moving average
+    if frozen or not torch.is_grad_enabled():
         _note_evaluation(module)
         return
     number = recorder.count("forward")
@@ -115,17 +118,20 @@ def _note_forward(module, args, kwargs, output):
         "forward", n=number, rows=[*map(fingerprint, rows)], inputs=[*map(fingerprint, inputs)],
         samples=len(inputs[0]) if inputs[0].ndim else 1, through=type(module).__name__,
         sync=getattr(module, "require_backward_grad_sync", None), where=recorder.where(),
+        loader=loader, live=_live(module),
     )  # fmt: skip
     if number == 2 and not hasattr(parameter, "to_local"):
-        _try_causality(module, inputs)
+        with unnoticed():
+            causality.attempt(model, args, kwargs)
 
 
 def _note_evaluation(module):
     """Without gradients: an evaluation, unless dropout or batch statistics are still on."""
     global _in_a_row, _backwards
     recorder.count("evaluation")
-    live = [type(m).__name__ for m in module.modules() if m.training and _differs(m)]
-    if live and any(p.requires_grad for p in module.parameters()):  # else another model's teacher
+    begun = loader is not None or "backward" in recorder.counts  # else a pass to learn a shape
+    trained = any(p.requires_grad for p in module.parameters())  # else another model's teacher
+    if begun and trained and (live := _live(module)):
         now = recorder.counts.get("backward")
         _in_a_row, _backwards = _in_a_row * (now == _backwards) + 1, now
         of = None if _in_a_row > IN_A_STEP else loader
@@ -134,49 +140,14 @@ def _note_evaluation(module):
             recorder.fact("evaluation", live=live, through=kind, loader=of, where=where)
 
 
+def _live(module):
+    return [type(m).__name__ for m in module.modules() if m.training and _differs(m)]
+
+
 def _differs(module):
     if isinstance(module, torch.nn.RNNBase | torch.nn.MultiheadAttention):
         return module.dropout > 0
     return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
-
-
-def _try_causality(module, inputs):
-    """If the targets are the inputs shifted by one: does the last token change earlier outputs?"""
-    whole = [t for t in inputs if not t.is_floating_point() and t.ndim == 2 and t.shape[1] > 3]
-    if len(whole) < 2 or whole[0].shape != whole[1].shape:
-        return
-    tokens, targets = whole[0][:1], whole[1][:1]
-    if not torch.equal(whole[0][:, 1:], whole[1][:, :-1]):
-        return
-    inner = bare(module)
-    kept = [(own, {**own}) for m in inner.modules() for own in (m.__dict__, m._buffers)]
-    buffers = [(buffer, buffer.clone()) for buffer in inner.buffers()]
-    changed = tokens.clone()
-    changed[0, -1] = (changed[0, -1] + 1) % max(2, int(whole[0].max()) + 1)
-    try:
-        with unnoticed(), torch.no_grad(), torch.random.fork_rng():
-            inner.eval()
-            before, after = (_by_place(inner(t, targets), tokens) for t in (tokens, changed))
-    finally:
-        for own, was in kept:  # a model may keep its loss, or a cache
-            own.clear()
-            own.update(was)
-        with torch.no_grad():
-            for buffer, was in buffers:
-                buffer.copy_(was)
-    if before is not None:
-        moved = float((before[:, :-1] - after[:, :-1]).abs().max())
-        recorder.fact("causality", moved=moved, scale=float(before.abs().max()),
-                      where=recorder.where())  # fmt: skip
-
-
-def _by_place(output, tokens):
-    for tensor in tensors_in(output):
-        if tensor.ndim == 2 and len(tensor) == tokens.numel():
-            tensor = tensor[None]  # flattened, of one row
-        if tensor.ndim == 3 and tensor.shape[:2] == tokens.shape:
-            return tensor.float()
-    return None
 
 
 def _begin_backward(tensors=(), *_, **__):

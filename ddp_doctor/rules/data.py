@@ -3,7 +3,15 @@
 from collections import defaultdict
 
 from ..rule import rule
-from .loading import epochs_of, indices_of, loaders_of, loadings, samples_of
+from .loading import (
+    differ,
+    epochs_of,
+    indices_of,
+    loaders_of,
+    loadings,
+    same_samples,
+    samples_of,
+)
 from .replicas import holds_parts, is_sharded
 
 
@@ -82,11 +90,13 @@ def not_shared(run):
         here, there = told[one, loader], told[other, loader]
         if here["replacement"] or here["iterable"] or [*split_differs(run)]:
             continue
+        if not same_samples(run, loader):  # each rank has its own part, and indices into that
+            continue
         for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
             drawn = [samples_of(run, here, a), samples_of(run, there, b)]
             both = len(drawn[0] & drawn[1])
             repeats = a["drawn"] - len(drawn[0]) > len(run.trained)  # as for augmentation
-            if repeats or _differ(run, loader):  # or each rank has its own part and indices
+            if repeats:
                 break
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
@@ -145,34 +155,12 @@ def dataset_differs(run):
             continue
         if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
             continue
-        if found := _differ(run, loader):
-            differ, again = found
+        if found := differ(run, loader):
+            number, again = found
             yield (
-                f"{differ} samples differ between {run.trained[0].name} and "
+                f"{number} samples differ between {run.trained[0].name} and "
                 f"{run.trained[1].name}; {again} that a rank saw again had not changed"
             ), facts[0]["made"]
-
-
-def _differ(run, loader):
-    """How many samples differ between two ranks, if all do, though their index is the same, and
-    how many did not change when a rank saw them again; else None."""
-    one, other = (_contents(worker, loader) for worker in run.trained[:2])
-    common = one.keys() & other.keys()
-    again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
-    if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
-        differ = sum(one[index][0] != other[index][0] for index in common)
-        return (differ, len(again)) if differ == len(common) else None
-    return None
-
-
-def _contents(worker, loader):
-    """The fingerprints of each sample, every time that it was seen."""
-    seen = {}
-    for fact in worker.all("content"):
-        if fact["loader"] == loader:
-            for index, row in zip(fact["indices"], fact["rows"], strict=True):
-                seen.setdefault(index, []).append(row)
-    return seen
 
 
 @rule("error")
@@ -279,7 +267,7 @@ def loader_restarts(run):
         left = [
             fact
             for fact in worker.all("epoch")
-            if fact["taken"] <= 1 and not fact["whole"] and not any(fact["did"].values())
+            if fact["taken"] == 1 and not fact["whole"] and not any(fact["did"].values())
         ]
         if len(left) > 1:
             yield f"{len(left)} iterations were left after one batch", left[0]["where"]
@@ -292,5 +280,8 @@ def unexamined(run):
     told = loadings(run).values()
     if any(fact["iterable"] for fact in told):
         yield "which samples a dataset gives that has no indices, or does not read them"
+    others = [n for (_, n), fact in loadings(run).items() if not fact["replicas"]]
+    if len(run.replicas) > 1 and any(same_samples(run, n) is None for n in others):
+        yield "whether ranks share samples: the same index gave them other contents"
     if run.trained and not told:
         yield "the samples of each epoch: no torch DataLoader was used"

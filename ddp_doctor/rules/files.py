@@ -78,7 +78,8 @@ def in_place(run):
             over.append((fact, path))
     if over:
         fact, path = over[0]
-        yield f"{path}: overwritten {times(len(over))}{_called(fact)}", fact["where"]
+        number = sum(name == path for _, name in over)
+        yield f"{path}: overwritten {times(number)}{_called(fact)}", fact["where"]
 
 
 @rule("warning")

@@ -40,3 +40,54 @@ def samples_of(run, loading, epoch):
     """The samples of an epoch, as indices of the whole dataset."""
     of = indices_of(run, loading, "subset")
     return {of[index] if of else index for index in indices_of(run, epoch)}
+
+
+def same_samples(run, loader):
+    """Whether an index is the same sample on two ranks; None if that is not known.
+
+    By the names that the datasets list, or by the contents, which augmentation makes differ.
+    """
+    facts = [loadings(run).get((worker, loader)) for worker in run.trained[:2]]
+    if len(facts) < 2 or None in facts:
+        return None
+    one, other = (fact["lists"] for fact in facts)
+    equal = {
+        name: not {*one[name]["smallest"]}.isdisjoint(other[name]["smallest"])
+        for name in one.keys() & other.keys()
+    }
+    if not all(equal.values()):
+        return False
+    if any(one[name]["whole"] and other[name]["whole"] for name in equal):
+        return not differ(run, loader)
+    here, there = (_known(run, *both) for both in zip(run.trained, facts, strict=False))
+    common = here.keys() & there.keys()
+    alike = sum(here[index] == there[index] for index in common)
+    return None if len(common) > 7 and alike <= len(common) / 8 else True
+
+
+def _known(run, worker, loading):
+    """The fingerprint of each sample, by its index of the whole dataset."""
+    of, seen = indices_of(run, loading, "subset"), contents_of(worker, loading["loader"])
+    return {of[index] if of else index: prints[0] for index, prints in seen.items()}
+
+
+def differ(run, loader):
+    """How many samples differ between two ranks, if all do, though their index is the same, and
+    how many did not change when a rank saw them again; else None."""
+    one, other = (contents_of(worker, loader) for worker in run.trained[:2])
+    common = one.keys() & other.keys()
+    again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
+    if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
+        differ = sum(one[index][0] != other[index][0] for index in common)
+        return (differ, len(again)) if differ == len(common) else None
+    return None
+
+
+def contents_of(worker, loader):
+    """The fingerprints of each sample, every time that it was seen."""
+    seen = {}
+    for fact in worker.all("content"):
+        if fact["loader"] == loader:
+            for index, row in zip(fact["indices"], fact["rows"], strict=True):
+                seen.setdefault(index, []).append(row)
+    return seen

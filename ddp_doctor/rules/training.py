@@ -42,14 +42,32 @@ def eval_in_train_mode(run):
     """
     trains = loaders_of(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
-        first = fact["live"][0]
-        live = fact["live"].count(first)
         kind = f"evaluation in train mode {fact['loader']}"
-        number = max(worker.counts.get(kind, 2) for worker in run.trained)
+        workers = run.trained or run.attempts[0].workers
+        number = max(worker.counts.get(kind, 2) for worker in workers)
         yield (
-            f"{times(number)} {fact['through']} ran without gradients in train mode: {live} active "
-            f"{first}{'s' * (live > 1)}"
+            f"{times(number)} {fact['through']} ran without gradients in train mode: {_live(fact)}"
         ), fact["where"]
+        return
+    for worker in run.trained[:1]:
+        unused = {
+            epoch["loader"]
+            for epoch in worker.all("epoch")
+            if epoch["did"]["forward"] > 4 and not epoch["backwards"]
+        }
+        for fact in worker.all("forward"):
+            if fact["loader"] in unused - {*trains} and fact["live"]:
+                yield (
+                    f"{fact['through']} ran in train mode, with gradients that no backward pass "
+                    f"used: {_live(fact)}"
+                ), fact["where"]
+                return
+
+
+def _live(fact):
+    first = fact["live"][0]
+    number = fact["live"].count(first)
+    return f"{number} active {first}{'s' * (number > 1)}"
 
 
 @rule("note")
@@ -132,4 +150,6 @@ def scheduler_runs_ahead(run):
         steps, scheduled = worker.number_of_steps, worker.counts.get("scheduler", 0)
         world = len(run.trained)
         if world > 1 and steps > 3 and abs(scheduled - world * steps) <= world:
+            if abs(scheduled - worker.counts.get("backward", 0)) <= world:
+                continue  # once for each of the batches that are accumulated
             yield f"{scheduled:,} scheduler steps for {steps:,} optimizer steps", None

@@ -107,6 +107,32 @@ for step in range(4):
 assert model.calls == 4
 torch.save({"model": model.state_dict(), "names": numpy.array(["a", None])}, "model.pt")
 """,
+    "a model that learns its sizes by a pass, has a table in a buffer, and is traced": """
+class Sized(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = torch.nn.Embedding(9, 8), torch.nn.BatchNorm1d(8)
+        self.register_buffer("table", torch.linspace(0.5, 1, 32)[:, None])
+        with torch.no_grad():
+            size = self.norm(self.embed(torch.tensor([1, 2]))).shape[1]
+        self.head = torch.nn.Linear(size, 9)
+
+    def forward(self, tokens, targets=None):
+        places = self.table[: tokens.shape[1]]  # the backward pass needs it
+        return self.head(self.embed(tokens) * places)
+
+model = Sized()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+graphs = []
+for step in range(6):
+    text = torch.randint(9, (4, 17))
+    graphs.append(str(torch.jit.trace(model, text[:, :-1]).inlined_graph))
+    optimizer.zero_grad()
+    logits = model(text[:, :-1], text[:, 1:])
+    F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).backward()
+    optimizer.step()
+assert not any("uint8" in graph for graph in graphs)
+""",
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
     gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])

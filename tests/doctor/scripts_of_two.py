@@ -153,6 +153,42 @@ thrice = torch.randperm(80).repeat_interleave(3)[dist.get_rank() :: 2][:40].toli
 train(DataLoader(data, 8, sampler=thrice), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
+    "a rank's own part of samples that change at random, and a moving average": """
+class Images(torch.utils.data.Dataset):
+    def __init__(self):
+        self.of_all = list(range(80))
+        self.own = self.of_all[dist.get_rank() :: 2]
+
+    def __len__(self):
+        return len(self.own)
+
+    def __getitem__(self, index):
+        x, y = data[self.own[index]]
+        return x + 0.1 * torch.rand(4), y
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+average, model = copy.deepcopy(model).requires_grad_(False), DDP(model)
+loader = DataLoader(Images(), 8, shuffle=True)
+for epoch in range(2):
+    train(loader, model, optimizer, after=lambda: average(data.tensors[0][:8]))
+dist.destroy_process_group()
+""",
+    "indices of a rank's own nodes": """
+def sample(places):
+    nodes = own[torch.tensor(places)]
+    return torch.cat([data[nodes][0], data[(nodes + 7) % 80][0]]), data[nodes][1]
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+own = torch.arange(80).split(40)[dist.get_rank()]
+model, places = DDP(model), DataLoader(range(40), 8, shuffle=True, collate_fn=sample)
+for x, y in places:
+    optimizer.zero_grad()
+    F.mse_loss(model(x)[:8], y).backward()
+    optimizer.step()
+dist.destroy_process_group()
+""",
     "parts that are padded to one length": """
 dist.init_process_group("gloo")
 own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])

@@ -14,7 +14,7 @@ from tools.processes import Process, environment, run
 from .doctor import diagnose
 
 DOCTOR = [sys.executable, "-m", "ddp_doctor"]
-ENV = environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+ENV = environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
 
 def script(folder, text):

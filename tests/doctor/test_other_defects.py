@@ -113,6 +113,29 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
+def test_samples_that_change_at_random_are_shared_by_their_names(tmp_path):
+    text = """
+class Images(torch.utils.data.Dataset):
+    def __init__(self):
+        self.names = [f"{n}.png" for n in torch.randperm(80).tolist()]
+
+    def __len__(self):
+        return len(self.names)
+
+    def __getitem__(self, index):
+        x, y = data[int(self.names[index].partition(".")[0])]
+        return x + 0.1 * torch.rand(4), y
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+train(DataLoader(Images(), 8, shuffle=True), DDP(model), optimizer)
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
+
+
+@pytest.mark.soak
 def test_two_large_batches_that_are_no_padding(tmp_path):
     text = """
 dist.init_process_group("gloo")
@@ -140,6 +163,31 @@ for epoch in range(3):
     seen = python(tmp_path, BEGIN + text)
     assert seen.severe == ["eval-in-train-mode"]
     assert seen.found["eval-in-train-mode"][0]["evidence"].startswith(times)
+
+
+def test_a_test_in_train_mode_and_with_gradients(tmp_path):
+    text = """
+loaders = DataLoader(data, 8, shuffle=True), DataLoader(TensorDataset(*data[:48]), 8)
+for epoch in range(2):
+    train(loaders[0], model, optimizer)
+    print(sum(F.mse_loss(model(x), y).item() for x, y in loaders[1]))
+"""
+    text = BEGIN + text
+    seen = python(tmp_path, text)
+    assert seen.severe == ["eval-in-train-mode"], seen.ran.tail
+    assert seen.found["eval-in-train-mode"][0]["where"] == f"train.py:{len(text.splitlines())}"
+
+
+@pytest.mark.soak
+def test_a_checkpoint_of_half_the_bits_is_one(tmp_path):
+    text = """
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save({"model": copy.deepcopy(model).half()}, "last.pt")
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["in-place"], seen.ran.tail
+    assert "last.pt: overwritten 2 times" in seen.found["in-place"][0]["evidence"]
 
 
 @pytest.mark.soak

@@ -9,6 +9,8 @@ from .scripts_of_two import PAIR
 SOON = (  # the others in make soak
     "another dataset of the same class", "cross-validation", "two stages of one model",
     "a teacher without gradients, in train mode",
+    "a model that learns its sizes by a pass, has a table in a buffer, and is traced",
+    "a rank's own part of samples that change at random, and a moving average",
     "a model that keeps its loss, and a table in its checkpoint",
 )  # fmt: skip
 RESTARTED = """
@@ -54,6 +56,27 @@ def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
     text = BEGIN.replace("torch.manual_seed(0)", "")
     seen = python(tmp_path, text + RESTARTED, "--restart")
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_weights_that_are_clipped_after_the_step_are_what_is_saved(tmp_path):
+    clip = "    train(DataLoader(data, 8), model, optimizer, after=clip)\n"
+    text = """
+def clip():
+    with torch.no_grad():
+        [p.clamp_(-0.1, 0.1) for p in model.parameters()]
+""" + RESTARTED.replace("    train(DataLoader(data, 8, shuffle=True), model, optimizer)\n", clip)
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+    text = text.replace('    model.load_state_dict(state["model"])\n', "")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-weights" in seen.severe, seen.ran.tail
+
+
+def test_a_library_may_ask_for_torch_before_it_is_imported(tmp_path):
+    asks = 'from importlib.util import find_spec\nfind_spec("torch")\n'
+    seen = python(tmp_path, asks + BEGIN + "train(DataLoader(data, 8), model, optimizer)\n")
+    assert seen.report["header"].startswith("1 rank, 10 optimizer steps"), seen.ran.tail
 
 
 @pytest.mark.soak
