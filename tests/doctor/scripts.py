@@ -133,6 +133,15 @@ for step in range(6):
     optimizer.step()
 assert not any("uint8" in graph for graph in graphs)
 """,
+    "passes on two loaders before a backward pass": """
+others = iter(DataLoader(data, 8, shuffle=True))
+for x, y in DataLoader(data, 8, shuffle=True):
+    loss = F.mse_loss(model(x), y)
+    x, y = next(others)
+    optimizer.zero_grad()
+    (loss + F.mse_loss(model(x), y)).backward()
+    optimizer.step()
+""",
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
     gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
