@@ -39,6 +39,8 @@ def watch():
     torch.autograd.backward = recorder.around(
         torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
     )
+    averages = torch.optim.swa_utils  # batch statistics are found in train mode
+    averages.update_bn = unnoticed()(averages.update_bn)
     torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
     torch.autograd.grad = recorder.around(torch.autograd.grad, _counting("grad"))
     optimizers.register_optimizer_step_pre_hook(_before_step)

@@ -95,8 +95,11 @@ def not_shared(run):
         for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
             drawn = [samples_of(run, here, a), samples_of(run, there, b)]
             both = len(drawn[0] & drawn[1])
-            repeats = a["drawn"] - len(drawn[0]) > len(run.trained)  # as for augmentation
-            if repeats:
+            number = len(run.trained)
+            repeats = a["drawn"] - len(drawn[0]) > number  # as for augmentation
+            share = a["whole"] and number * a["drawn"] <= (here["size"] or 0) + number
+            at_random = share and not here["replicas"] and both < len(drawn[1])
+            if repeats or at_random:  # its share of the epoch, from all samples
                 break
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
@@ -205,8 +208,8 @@ def leak(run):
             {*indices_of(run, told[worker, n], "subset")} for n in trains if (worker, n) in told
         ]
         seen = [held & part for (base, _), part in parts.items() if base == fact["base"]]
-        watched = held in own and len(evaluates) > 1  # the training's own loss, beside another
-        if seen and all(seen) and not watched:
+        watched = any(held <= one for one in own)  # the training's own loss, beside another
+        if seen and all(seen) and not (watched and len(evaluates) > 1):
             both = set.union(*seen)
             yield (
                 f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
@@ -280,8 +283,9 @@ def unexamined(run):
     told = loadings(run).values()
     if any(fact["iterable"] for fact in told):
         yield "which samples a dataset gives that has no indices, or does not read them"
-    others = [n for (_, n), fact in loadings(run).items() if not fact["replicas"]]
-    if len(run.replicas) > 1 and any(same_samples(run, n) is None for n in others):
+    trains = loaders_of(run) if len(run.replicas) > 1 else []
+    shared = {n for (_, n), fact in loadings(run).items() if fact["replicas"]}
+    if any(same_samples(run, loader) is None for loader in trains if loader not in shared):
         yield "whether ranks share samples: the same index gave them other contents"
     if run.trained and not told:
         yield "the samples of each epoch: no torch DataLoader was used"

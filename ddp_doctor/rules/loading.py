@@ -24,7 +24,8 @@ def epochs_of(worker, loader=None, training=True):
 
 
 def loaders_of(run, training=True):
-    return sorted({e["loader"] for w in run.trained for e in epochs_of(w, None, training)})
+    epochs = [epoch for worker in run.trained for epoch in epochs_of(worker, None, training)]
+    return [*dict.fromkeys(epoch["loader"] for epoch in epochs)]
 
 
 @cache
@@ -49,7 +50,7 @@ def same_samples(run, loader):
     """
     facts = [loadings(run).get((worker, loader)) for worker in run.trained[:2]]
     if len(facts) < 2 or None in facts:
-        return None
+        return False
     one, other = (fact["lists"] for fact in facts)
     equal = {
         name: not {*one[name]["smallest"]}.isdisjoint(other[name]["smallest"])

@@ -133,7 +133,7 @@ for step in range(6):
     optimizer.step()
 assert not any("uint8" in graph for graph in graphs)
 """,
-    "passes on two loaders before a backward pass": """
+    "passes on two loaders before a backward pass, and for batch statistics": """
 others = iter(DataLoader(data, 8, shuffle=True))
 for x, y in DataLoader(data, 8, shuffle=True):
     loss = F.mse_loss(model(x), y)
@@ -141,6 +141,7 @@ for x, y in DataLoader(data, 8, shuffle=True):
     optimizer.zero_grad()
     (loss + F.mse_loss(model(x), y)).backward()
     optimizer.step()
+torch.optim.swa_utils.update_bn(DataLoader(data, 8), model)
 """,
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):

@@ -63,11 +63,13 @@ model = Half()
 train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
 dist.destroy_process_group()
 """,
-    "an iterator over held-out batches that lasts": """
+    "an iterator over held-out batches that lasts, and one before on one rank": """
 dist.init_process_group("gloo")
-model = DDP(model)
-loader = DataLoader(data, 8, sampler=DistributedSampler(data))
+model, ours = DDP(model), Subset(data, range(60))
+loader = DataLoader(ours, 8, sampler=DistributedSampler(ours))
 held = iter(DataLoader(TensorDataset(torch.rand(64, 4)), 8))
+if dist.get_rank() == 0:
+    evaluate(DataLoader(Subset(ours, range(30)), 10), model.module)
 
 @torch.no_grad()
 def look():
@@ -77,8 +79,9 @@ def look():
 train(loader, model, optimizer, after=look)
 dist.destroy_process_group()
 """,
-    "the last batch, filled with the first samples": """
+    "the last batch, filled with the first samples, and a look at others": """
 dist.init_process_group("gloo")
+print(next(iter(DataLoader(data, 80, shuffle=True)))[0].mean())
 batches = [[*range(n, n + 8)] for n in range(0, 72, 8)] + [[*range(8)]]
 own = batches[dist.get_rank() :: 2]
 train(DataLoader(TensorDataset(*data[:72]), batch_sampler=own), DDP(model), optimizer)
@@ -188,6 +191,14 @@ for x, y in places:
     optimizer.zero_grad()
     F.mse_loss(model(x)[:8], y).backward()
     optimizer.step()
+dist.destroy_process_group()
+""",
+    "a share of each epoch that is drawn at random": """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model, own = DDP(model), torch.utils.data.RandomSampler(data, num_samples=40)
+for epoch in range(2):
+    train(DataLoader(data, 8, sampler=own), model, optimizer)
 dist.destroy_process_group()
 """,
     "parts that are padded to one length": """
