@@ -11,7 +11,7 @@ import zlib
 
 import _ddp_doctor as recorder
 import torch.distributed as dist
-from _ddp_doctor import around, samples, training
+from _ddp_doctor import around, sketches, training
 from _ddp_doctor.tensors import fingerprint, tensors_in
 from torch.utils.data import (
     DataLoader,
@@ -156,7 +156,7 @@ def _describe(loader, epoch):
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
-        lists=samples.sketches(dataset, MOST) if epoch.nth == 0 and _is_one_of_several() else {},
+        lists=sketches.of_lists(dataset, MOST) if epoch.nth == 0 and _is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,

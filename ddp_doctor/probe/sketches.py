@@ -10,7 +10,7 @@ SKETCH = 8  # checksums
 LARGE = 2**28  # bytes of an array
 
 
-def sketches(dataset, most, depth=2):
+def of_lists(dataset, most, depth=2):
     """Of each list or array of mostly distinct items: the smallest checksums, and whether it has
     one item for each sample.
 
@@ -19,7 +19,7 @@ def sketches(dataset, most, depth=2):
     found, length = {}, _length(dataset)
     for name, value in getattr(dataset, "__dict__", {}).items():
         if isinstance(value, Dataset) and depth:
-            found |= {f"{name}.{key}": s for key, s in sketches(value, most, depth - 1).items()}
+            found |= {f"{name}.{key}": s for key, s in of_lists(value, most, depth - 1).items()}
         elif 7 < _length(value) < most and not isinstance(value, dict | set | str):
             with contextlib.suppress(TypeError, ValueError, RuntimeError):  # no array of numbers
                 prints = {zlib.crc32(text) for item in _items(value) if (text := _text(item))}
