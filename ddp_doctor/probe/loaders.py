@@ -33,7 +33,8 @@ _numbers = {}  # of the loaders, by id; alike on all ranks, though one may have 
 _loaders = []  # keeps a reference, so that no id is used twice
 _bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
-_early = {}  # indices that an iterator drew before it had an epoch, by its id
+_early = {}  # indices that an iterator drew while it was made, by its id
+_making = False  # whether an iterator is made, or a persistent one begins anew
 _contents = 0
 _fresh = set()  # the epochs whose batches came since then
 _before = dict.fromkeys(DID, 0)  # what had been done until a batch came
@@ -88,7 +89,13 @@ def _watch_iter(make):
 
     @functools.wraps(make)
     def wrapped(self):
-        iterator = counted(self)
+        global _making
+        _early.clear()
+        outer, _making = _making, True
+        try:
+            iterator = counted(self)
+        finally:
+            _making = outer
         _begin(self, iterator)
         return iterator
 
@@ -156,7 +163,7 @@ def _describe(loader, epoch):
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
-        lists=sketches.of_lists(dataset, MOST) if epoch.nth == 0 and _is_one_of_several() else {},
+        lists=sketches.of_lists(dataset) if epoch.nth == 0 and _is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
@@ -221,10 +228,10 @@ def _settle():
 
 @recorder.guarded
 def _note_drawn(iterator, batch):
-    if epoch := _epochs.get(id(iterator)):
-        epoch.draw(batch)
-    elif len(_early) < 100:
+    if _making:  # its id may be that of an epoch that was left
         _early.setdefault(id(iterator), []).append(batch)
+    elif epoch := _epochs.get(id(iterator)):
+        epoch.draw(batch)
 
 
 @recorder.guarded

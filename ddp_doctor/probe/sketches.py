@@ -4,39 +4,56 @@ import contextlib
 import os
 import zlib
 
+import torch
 from torch.utils.data import Dataset
 
 SKETCH = 8  # checksums
+MOST = 100_000  # items; a tenth of a second
 LARGE = 2**28  # bytes of an array
 
 
-def of_lists(dataset, most, depth=2):
+def of_lists(dataset, depth=2):
     """Of each list or array of mostly distinct items: the smallest checksums, and whether it has
     one item for each sample.
 
     They are equal for the same items in any order, and differ for two parts of one list.
     """
-    found, length = {}, _length(dataset)
+    found = {}
     for name, value in getattr(dataset, "__dict__", {}).items():
         if isinstance(value, Dataset) and depth:
-            found |= {f"{name}.{key}": s for key, s in of_lists(value, most, depth - 1).items()}
-        elif 7 < _length(value) < most and not isinstance(value, dict | set | str):
-            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # no array of numbers
-                prints = {zlib.crc32(text) for item in _items(value) if (text := _text(item))}
-                if len(prints) > len(value) / 2:
-                    whole = len(value) == length
-                    found[name] = {"whole": whole, "smallest": sorted(prints)[:SKETCH]}
+            found |= {f"{name}.{key}": sketch for key, sketch in of_lists(value, depth - 1).items()}
+        elif items := _items(value):
+            prints = {zlib.crc32(text) for item in items if (text := _text(item))}
+            if len(prints) > len(items) / 2 and not _are_positions(items):
+                whole = len(items) == _length(dataset)
+                found[name] = {"whole": whole, "smallest": sorted(prints)[:SKETCH]}
     return found
 
 
 def _items(value):
-    value = value.cpu().numpy() if hasattr(value, "cpu") else value
-    return value if getattr(value, "nbytes", 0) < LARGE else ()
+    """Only what is in memory: another sequence may read, or draw, each item when asked for it."""
+    with contextlib.suppress(TypeError, RuntimeError):  # numpy has no such numbers, or no rows
+        if isinstance(value, torch.Tensor) and value.nbytes <= LARGE:
+            value = value.numpy(force=True)
+        if _is_array(value) and value.nbytes <= LARGE:
+            value = list(value)
+    return value if isinstance(value, list | tuple) and 7 < len(value) <= MOST else None
+
+
+def _is_array(value):
+    return hasattr(value, "dtype") and hasattr(value, "tobytes")
+
+
+def _are_positions(items):
+    """0, 1, 2 … in any order: they name no sample, and are equal for the parts of two ranks."""
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not numbers
+        return sorted(items) == [*range(len(items))]
+    return False
 
 
 def _text(item):
     """Bytes that are equal for equal items: numbers, names, rows, and tuples of them."""
-    if hasattr(item, "tobytes"):
+    if _is_array(item):
         return item.tobytes()
     if isinstance(item, list | tuple):
         parts = [_text(part) for part in item]
@@ -48,4 +65,4 @@ def _length(value):
     try:
         return len(value)
     except Exception:  # whatever a dataset without a length raises
-        return -1
+        return None

@@ -157,16 +157,23 @@ train(DataLoader(data, 8, sampler=thrice), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
     "a rank's own part of samples that change at random, and a moving average": """
+class Drawn:
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        assert False, "nothing asks for it"
+
 class Images(torch.utils.data.Dataset):
     def __init__(self):
-        self.of_all = list(range(80))
-        self.own = self.of_all[dist.get_rank() :: 2]
+        self.places, self.lazy = list(range(40)), Drawn()
+        self.own = [data[n] for n in range(dist.get_rank(), 80, 2)]
 
     def __len__(self):
         return len(self.own)
 
     def __getitem__(self, index):
-        x, y = data[self.own[index]]
+        x, y = self.own[index]
         return x + 0.1 * torch.rand(4), y
 
 dist.init_process_group("gloo")
@@ -191,6 +198,17 @@ for x, y in places:
     optimizer.zero_grad()
     F.mse_loss(model(x)[:8], y).backward()
     optimizer.step()
+dist.destroy_process_group()
+""",
+    "epochs that are left early, and workers that stay": """
+import itertools
+dist.init_process_group("gloo")
+more = TensorDataset(torch.rand(200, 4), torch.rand(200, 1))
+model, sampler = DDP(model), DistributedSampler(more)
+loader = DataLoader(more, 4, sampler=sampler, num_workers=2, persistent_workers=True)
+for epoch in range(4):
+    sampler.set_epoch(epoch)
+    train(itertools.islice(loader, 3), model, optimizer)
 dist.destroy_process_group()
 """,
     "a share of each epoch that is drawn at random": """
