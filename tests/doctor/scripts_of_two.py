@@ -203,12 +203,12 @@ dist.destroy_process_group()
     "epochs that are left early, and workers that stay": """
 import itertools
 dist.init_process_group("gloo")
-more = TensorDataset(torch.rand(200, 4), torch.rand(200, 1))
+more = TensorDataset(torch.rand(5250, 4), torch.rand(5250, 1))
 model, sampler = DDP(model), DistributedSampler(more)
-loader = DataLoader(more, 4, sampler=sampler, num_workers=2, persistent_workers=True)
-for epoch in range(4):
+loader = DataLoader(more, 32, sampler=sampler, num_workers=2, persistent_workers=True)
+for epoch in range(5):
     sampler.set_epoch(epoch)
-    train(itertools.islice(loader, 3), model, optimizer)
+    train(itertools.islice(loader, 2), model, optimizer)
 dist.destroy_process_group()
 """,
     "a share of each epoch that is drawn at random": """
