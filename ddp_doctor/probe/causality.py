@@ -1,6 +1,7 @@
 """Try whether a language model sees the tokens that it predicts."""
 
 import contextlib
+from copy import copy
 
 import _ddp_doctor as recorder
 import torch
@@ -43,18 +44,20 @@ def _is_plain(value):
 
 @contextlib.contextmanager
 def _evaluating(model):
-    """Without gradients, and with copies of its buffers: a backward pass may yet need them."""
-    kept = [(own, {**own}) for m in model.modules() for own in (m.__dict__, m._buffers)]
+    """Without gradients, and with copies of what a pass may change: a cache, or a buffer that the
+    backward pass of an earlier one needs."""
+    kept = [(module.__dict__, {**module.__dict__}) for module in model.modules()]
     copies = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
         with torch.no_grad(), torch.random.fork_rng():
+            for own, was in kept:
+                own |= {name: copy(v) for name, v in was.items() if type(v) in (dict, list, set)}
+                buffers = own.get("_buffers", {})  # a ScriptModule has none here
+                buffers |= {name: copies[b] for name, b in buffers.items() if b is not None}
             model.eval()
-            for module in model.modules():
-                own = module._buffers
-                own.update({name: copies[own[name]] for name in own if own[name] is not None})
             yield
     finally:
-        for own, was in kept:  # a model may keep its loss, or a cache
+        for own, was in kept:
             own.clear()
             own.update(was)
 

@@ -26,7 +26,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 MOST = 1_000_000  # indices of an epoch to write
 EPOCHS = 20  # per loader to write
 CONTENTS = 2048  # samples whose content is compared
-DID = ("step", "forward", "evaluation")  # backward passes are counted, whatever their batch
+DID = ("step", "forward", "evaluation")
 
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # of the loaders, by id; alike on all ranks, though one may have more loaders
@@ -177,10 +177,11 @@ def _is_one_of_several():
 
 
 def _has_no_index(dataset, collate):
-    """Whether it draws each sample itself: the code of its __getitem__ never reads the index. Or
-    `collate` makes the samples, as a NeighborLoader's."""
-    if isinstance(dataset, IterableDataset | range):
-        return not isinstance(dataset, range) or collate is not default_collate
+    """Whether it draws each sample itself: the code of its __getitem__ never reads the index."""
+    if isinstance(dataset, range):
+        return collate is not default_collate  # which makes the samples, as a NeighborLoader's
+    if isinstance(dataset, IterableDataset):
+        return True
     code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
     if code is None or code.co_argcount < 2:
         return False
@@ -219,8 +220,8 @@ def _settle():
     """What was done since batches came, was done with these."""
     now = {kind: recorder.counts.get(kind, 0) for kind in DID}
     if now != _before:
-        going_on = [epoch for epoch in _fresh if epoch.iterator()]  # others gave a batch to look at
-        for epoch, kind in itertools.product(going_on or _fresh, DID):
+        alive = [epoch for epoch in _fresh if epoch.iterator()]  # the others gave one batch to see
+        for epoch, kind in itertools.product(alive or _fresh, DID):
             epoch.did[kind] += now[kind] - _before[kind]
         _fresh.clear()
         _before.update(now)
@@ -246,7 +247,7 @@ def _note_taken(iterator, batch):
     training.loader = epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
-    rows = max(tensors_in(batch)[:4], key=lambda tensor: tensor.ndim > 1, default=None)
+    rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
     if rows is None or not indices or rows.ndim == 0 or len(rows) != len(indices):
         return
     if _contents < CONTENTS and recorder.due(epoch.taken):

@@ -79,8 +79,8 @@ def differ(run, loader):
     common = one.keys() & other.keys()
     again = [prints for seen in (one, other) for prints in seen.values() if len(prints) > 1]
     if len(common) > 7 and len(again) > 2 and all(len(set(prints)) == 1 for prints in again):
-        differ = sum(one[index][0] != other[index][0] for index in common)
-        return (differ, len(again)) if differ == len(common) else None
+        number = sum(one[index][0] != other[index][0] for index in common)
+        return (number, len(again)) if number == len(common) else None
     return None
 
 

@@ -89,9 +89,11 @@ class Kept(torch.nn.Module):
         super().__init__()
         self.embed, self.head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
         self.register_buffer("calls", torch.zeros(()))
+        self.seen = []
 
     def forward(self, tokens, targets):
         self.calls += 1
+        self.seen.append(tokens)
         logits = self.head(self.embed(tokens))
         self.loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return logits
@@ -104,7 +106,7 @@ for step in range(4):
     optimizer.zero_grad()
     model.loss.backward()
     optimizer.step()
-assert model.calls == 4
+assert model.calls == len(model.seen) == 4
 torch.save({"model": model.state_dict(), "names": numpy.array(["a", None])}, "model.pt")
 """,
     "a model that learns its sizes by a pass, has a table in a buffer, and is traced": """
