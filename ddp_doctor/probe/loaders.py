@@ -220,7 +220,7 @@ def _settle():
     """What was done since batches came, was done with these."""
     now = {kind: recorder.counts.get(kind, 0) for kind in DID}
     if now != _before:
-        alive = [epoch for epoch in _fresh if epoch.iterator()]  # the others gave one batch to see
+        alive = [e for e in _fresh if e.iterator() is not None]  # the others gave one batch to see
         for epoch, kind in itertools.product(alive or _fresh, DID):
             epoch.did[kind] += now[kind] - _before[kind]
         _fresh.clear()

@@ -135,6 +135,15 @@ for step in range(6):
     optimizer.step()
 assert not any("uint8" in graph for graph in graphs)
 """,
+    "samples without an end": """
+class Endless(torch.utils.data.Sampler):
+    def __iter__(self):
+        while True:
+            yield from torch.randperm(80).tolist()
+
+batches = iter(DataLoader(data, 8, sampler=Endless()))
+train((next(batches) for step in range(20)), model, optimizer)
+""",
     "passes on two loaders before a backward pass, and for batch statistics": """
 others = iter(DataLoader(data, 8, shuffle=True))
 for x, y in DataLoader(data, 8, shuffle=True):
