@@ -147,6 +147,7 @@ class Run(Facts):
     worker = Worker
     reference = None  # the undisturbed run, if a rank of this one was killed
     repeats = None  # whether two undisturbed runs ended with equal weights
+    equally_long = True  # whether they made equally many steps: not, if a clock ends them
 
     def __init__(self, facts: list[dict], notes: Path | None = None, homes: tuple[Path, ...] = ()):
         self.facts = sorted(facts, key=lambda fact: fact["t"])

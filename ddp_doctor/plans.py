@@ -62,7 +62,7 @@ class Diagnosis:
         reference = self._in_copy("undisturbed")
         self._examine(reference)
         steps = sorted({fact["step"] for _, fact, _ in files.saves(reference)})
-        total = max((worker.number_of_steps for worker in reference.trained), default=0)
+        total = restart.total(reference)
         steps = [step for step in steps if 0 < step < total]
         if reference.status != 0 or not steps:
             self.unexamined.append("a restart: there was no checkpoint before the last step")
@@ -75,6 +75,7 @@ class Diagnosis:
         if restart.ends_differently(run):
             again = self._in_copy("undisturbed again")
             run.repeats = restart.final_weights(again) == restart.final_weights(reference)
+            run.equally_long = restart.total(again) == restart.total(reference)
         self.findings = examine(reference, self.ignored) + examine(run, self.ignored, restart)
         self.findings.sort(key=lambda finding: finding.order)
         self.unexamined += restart.unexamined(run)

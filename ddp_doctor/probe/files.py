@@ -114,7 +114,7 @@ def _note_load(f, *_, **__):
 
 def _as_tensor(value):
     """A tensor, or an array of numbers as one. An array of texts, or a table, is none."""
-    if hasattr(value, "__array__"):
+    if hasattr(type(value), "__array__"):  # a value's own __getattr__ may raise anything
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             return torch.as_tensor(value)
     return None

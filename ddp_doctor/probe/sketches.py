@@ -41,7 +41,7 @@ def _items(value):
 
 
 def _is_array(value):
-    return hasattr(value, "dtype") and hasattr(value, "tobytes")
+    return hasattr(type(value), "dtype") and hasattr(type(value), "tobytes")
 
 
 def _are_positions(items):

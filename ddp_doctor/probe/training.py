@@ -232,7 +232,7 @@ def _note_step(optimizer):
         "step", opt=_numbers[id(optimizer)], n=number, **_replica(optimizer),
         norm=math.sqrt(sum(squares)) if gradients else None, without=without[:20],
         reached=any(bool(some(local(p.grad)).any()) for p in dense),
-        backwards=recorder.counts.get("backward", 0), where=recorder.where(),
+        backwards=recorder.counts.get("backward", 0), where=recorder.where(), loader=loader,
     )  # fmt: skip
 
 

@@ -97,10 +97,13 @@ def not_shared(run):
             both = len(drawn[0] & drawn[1])
             number = len(run.trained)
             repeats = a["drawn"] - len(drawn[0]) > number  # as for augmentation
-            share = a["whole"] and number * a["drawn"] <= (here["size"] or 0) + number
+            size = here["size"] or 0
+            share = a["whole"] and number * a["drawn"] <= size + number
             at_random = share and not here["replicas"] and both < len(drawn[1])
             if repeats or at_random:  # its share of the epoch, from all samples
                 break
+            if not a["whole"] and 2 * both * size < len(drawn[0]) * len(drawn[1]):
+                break  # half of what two random draws share: a window of an endless order
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "

@@ -28,6 +28,12 @@ def loaders_of(run, training=True):
     return [*dict.fromkeys(epoch["loader"] for epoch in epochs)]
 
 
+def stepped_on(run):
+    """The loaders that gave a batch before a step, with or without indices, ended or not."""
+    facts = [fact for worker in run.trained for fact in worker.all("epoch", "step")]
+    return {fact["loader"] for fact in facts if fact["kind"] == "step" or fact["did"]["step"]}
+
+
 @cache
 def _read(path):
     return array.array("q", path.read_bytes())

@@ -98,7 +98,7 @@ def hung(run):
 
 def _all_wait_long(run):
     """Whether the limit ended ranks that had long waited: with NCCL, waiting looks like work."""
-    late = run.first("late")
+    late = any("nccl" in fact["backend"] for fact in run.all("joined")) and run.first("late")
     alive = [w for w in run.attempts[-1].workers if not w.first("exit", "raised")]
     return late and alive and all(w.waits and late["t"] - w.waits["t"] > LONG for w in alive)
 

@@ -36,8 +36,9 @@ def _read_checkpoint(run):
     return bool(_resumed_from(run))
 
 
-def _total(run):
-    return max(worker.number_of_steps for worker in run.reference.trained)
+def total(run) -> int:
+    """How many steps a run made."""
+    return max((worker.number_of_steps for worker in run.trained), default=0)
 
 
 def final_weights(run) -> list[list[str]]:
@@ -73,10 +74,11 @@ def resume_count(run):
     one more than the number of the last one, and begin there.
     """
     for worker in _again(run)[:1]:
-        left, made = _total(run) - _saved(run), worker.number_of_steps
-        if _read_checkpoint(run) and made != left:
+        undisturbed, made = total(run.reference), worker.number_of_steps
+        left = undisturbed - _saved(run)
+        if _read_checkpoint(run) and made != left and run.equally_long:
             yield (
-                f"the checkpoint has {_saved(run):,} of {_total(run):,} steps, so {left:,} were "
+                f"the checkpoint has {_saved(run):,} of {undisturbed:,} steps, so {left:,} were "
                 f"left, but {made:,} were made"
             ), worker.first("first")["where"]
 
@@ -168,6 +170,8 @@ def unexamined(run) -> Iterator[str]:
         yield "a restart: no step was made after it"
     elif not _read_checkpoint(run):
         yield "a restart: the second start read no checkpoint with torch.load"
+    elif not run.equally_long:
+        yield "the number of steps after a restart: two undisturbed runs differ, too"
     elif ends_differently(run) and not run.repeats:
         yield "the final weights after a restart: two undisturbed runs differ, too"
     wrote = dict.fromkeys(fact["path"] for fact in run.all("elsewhere"))

@@ -3,7 +3,7 @@
 import re
 
 from ..rule import rule
-from .loading import loaders_of
+from .loading import stepped_on
 from .words import times, where
 
 
@@ -40,7 +40,7 @@ def eval_in_train_mode(run):
     It measures a crippled model, and another one each time. Call `model.eval()` before it, and
     `model.train()` after it.
     """
-    trains = loaders_of(run)  # a pass on one of its batches is part of a training step
+    trains = stepped_on(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
         kind = f"evaluation in train mode {fact['loader']}"
         workers = run.trained or run.attempts[0].workers
@@ -56,7 +56,7 @@ def eval_in_train_mode(run):
             if epoch["did"]["forward"] > 4 and not epoch["backwards"]
         }
         for fact in worker.all("forward"):
-            if fact["loader"] in unused - {*trains} and fact["live"]:
+            if fact["loader"] in unused - trains and fact["live"]:
                 yield (
                     f"{fact['through']} ran in train mode, with gradients that no backward pass "
                     f"used: {_live(fact)}"

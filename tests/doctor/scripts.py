@@ -107,7 +107,16 @@ for step in range(4):
     model.loss.backward()
     optimizer.step()
 assert model.calls == len(model.seen) == 4
-torch.save({"model": model.state_dict(), "names": numpy.array(["a", None])}, "model.pt")
+
+class Settings:
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+    def __reduce__(self):
+        return Settings, ()
+
+about = {"names": numpy.array(["a", None]), "settings": Settings()}
+torch.save({"model": model.state_dict(), **about}, "model.pt")
 """,
     "a model that learns its sizes by a pass, has a table in a buffer, and is traced": """
 class Sized(torch.nn.Module):
@@ -141,8 +150,15 @@ class Endless(torch.utils.data.Sampler):
         while True:
             yield from torch.randperm(80).tolist()
 
-batches = iter(DataLoader(data, 8, sampler=Endless()))
-train((next(batches) for step in range(20)), model, optimizer)
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            yield data[int(torch.randint(80, ()))]
+
+for loader in DataLoader(data, 8, sampler=Endless()), DataLoader(Stream(), 8):
+    batches = iter(loader)
+    with_statistics = torch.no_grad()(model)
+    train((next(batches) for step in range(20)), model, optimizer, before=with_statistics)
 """,
     "passes on two loaders before a backward pass, and for batch statistics": """
 others = iter(DataLoader(data, 8, shuffle=True))

@@ -211,6 +211,13 @@ for epoch in range(5):
     train(itertools.islice(loader, 2), model, optimizer)
 dist.destroy_process_group()
 """,
+    "a window of an endless order": """
+import itertools
+dist.init_process_group("gloo")
+own = [*range(39, -1, -1)] if dist.get_rank() == 0 else [*range(35, 75)]
+train(itertools.islice(DataLoader(data, 8, sampler=own), 4), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "a share of each epoch that is drawn at random": """
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())

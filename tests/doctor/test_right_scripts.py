@@ -78,6 +78,15 @@ def clip():
     assert "resume-weights" in seen.severe, seen.ran.tail
 
 
+@pytest.mark.soak
+def test_a_clock_that_ends_the_training_is_no_wrong_number_of_steps(tmp_path):
+    text = RESTARTED.replace("range(begin, 10):", "range(begin, 10**6):\n    time.sleep(0.1)")
+    text = "import time\nended = time.monotonic() + 4\n" + BEGIN + text
+    text += "    if time.monotonic() > ended:\n        break\n"
+    seen = python(tmp_path, text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
 def test_a_library_may_ask_for_torch_before_it_is_imported(tmp_path):
     asks = 'from importlib.util import find_spec\nfind_spec("torch")\n'
     seen = python(tmp_path, asks + BEGIN + "train(DataLoader(data, 8), model, optimizer)\n")

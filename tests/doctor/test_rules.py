@@ -42,15 +42,18 @@ def test_a_defect_is_named(tmp_path, case):
     assert {*seen.severe} <= {case.rule, *case.also}, seen.ran.tail
 
 
-@pytest.mark.parametrize(("waited", "named"), [(240, True), (1, False)])
-def test_ranks_that_wait_busily_are_named_at_the_limit(waited, named):
+@pytest.mark.parametrize(
+    ("waited", "backend", "named"),
+    [(240, "nccl", True), (1, "nccl", False), (240, "gloo", False)],  # gloo waits without work
+)
+def test_ranks_that_wait_busily_are_named_at_the_limit(waited, backend, named):
     """As with NCCL, whose waiting ranks use a whole processor. There is no GPU, so by facts."""
     facts = [{"kind": "late", "t": 300, "pid": 0, "limit": "300 s", "alive": [1, 2]}]
     for rank in (0, 1):
         own = {"pid": rank + 1, "node": None, "attempt": 0, "torchrun": True, "parent": 9}
         facts += [
             own | {"kind": "process", "t": 0, "argv": ["-u", "train.py"], "rank": rank},
-            own | {"kind": "joined", "t": 1, "rank": rank, "world_size": 2, "backend": "nccl"},
+            own | {"kind": "joined", "t": 1, "rank": rank, "world_size": 2, "backend": backend},
             own | {"kind": "collective", "t": 300 - waited, "what": "all_reduce", "bytes": 4,
                    "part": False, "where": f"train.py:{rank + 10}"},
         ]  # fmt: skip
