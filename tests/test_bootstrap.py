@@ -176,6 +176,8 @@ def test_a_torch_that_is_there_is_used(machine):
     assert f"Using the torch of {machine.python}\nInstalling psutil, tyro, tqdm, pytest," in out
     assert out.endswith("ran 2.99.0+cu1 1.99\n") and files(machine.python) == before
     assert machine.run(machine.venv / "bin" / "torchrun").out == f"torchrun of {machine.venv}\n"
+    (shared,) = machine.venv.rglob("shared.pth")  # pip would hide its folders from what it builds
+    assert not {path for path in shared.read_text().splitlines() if Path(path, "json").exists()}
 
 
 def test_your_own_venv_is_used_and_kept(machine):

@@ -21,6 +21,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sysconfig
 import tomllib
 import venv
 from importlib.metadata import PackageNotFoundError, version
@@ -54,7 +55,10 @@ def make_venv():
     if has(PROJECT["dependencies"][0]):  # torch
         print(f"Using the torch of {sys.prefix}", flush=True)
         # Not --system-site-packages, because this Python may be in a virtual environment itself.
-        (PACKAGES / "shared.pth").write_text("\n".join(sys.path[1:]))
+        # Without the standard library: what a .pth names, pip hides from what it builds.
+        known = sysconfig.get_path("stdlib")
+        found = [path for path in sys.path[1:] if "-packages" in path or not path.startswith(known)]
+        (PACKAGES / "shared.pth").write_text("\n".join(found))
         torchrun = VENV / "bin" / "torchrun"
         torchrun.write_text('#!/bin/sh\nexec "${0%/*}/python" -m torch.distributed.run "$@"\n')
         torchrun.chmod(0o755)
