@@ -11,6 +11,7 @@ from .loading import (
     loadings,
     same_samples,
     samples_of,
+    takes_its_slice,
 )
 from .replicas import holds_parts, is_sharded
 
@@ -83,11 +84,13 @@ def not_shared(run):
     if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
     one, other = run.trained[:2]
+    told, named = loadings(run), set()
     for loader in loaders_of(run):
-        told = loadings(run)
         if (one, loader) not in told or (other, loader) not in told:
             continue
         here, there = told[one, loader], told[other, loader]
+        if here["made"] in named or takes_its_slice(run, loader):
+            continue
         if here["replacement"] or here["iterable"] or [*split_differs(run)]:
             continue
         if not same_samples(run, loader):  # each rank has its own part, and indices into that
@@ -109,6 +112,7 @@ def not_shared(run):
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
                     f"in one epoch; sampler: {here['sampler']}"
                 ), here["made"]
+                named.add(here["made"])
                 break
 
 

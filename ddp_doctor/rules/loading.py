@@ -72,6 +72,17 @@ def same_samples(run, loader):
     return None if len(common) > 7 and alike <= len(common) / 8 else True
 
 
+def takes_its_slice(run, loader):
+    """Whether all ranks draw the same batches, and each trains on a part of them."""
+    one, other = run.trained[:2]
+    size = loadings(run)[one, loader]["batch_size"] or 0
+    orders = [[epoch["order"] for epoch in epochs_of(worker, loader)] for worker in (one, other)]
+    passes = one.all("forward")  # not all are recorded
+    passes = [fact for fact in passes if fact["loader"] == loader] or passes
+    most = max((fact["samples"] for fact in passes), default=size)
+    return orders[0] == orders[1] and most * len(run.trained) <= size
+
+
 def _known(run, worker, loading):
     """The fingerprint of each sample, by its index of the whole dataset."""
     of, seen = indices_of(run, loading, "subset"), contents_of(worker, loading["loader"])

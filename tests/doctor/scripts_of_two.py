@@ -211,6 +211,15 @@ for epoch in range(5):
     train(itertools.islice(loader, 2), model, optimizer)
 dist.destroy_process_group()
 """,
+    "a slice of each batch, which all ranks draw": """
+dist.init_process_group("gloo")
+model, rank = DDP(model), dist.get_rank()
+for epoch in range(2):
+    order = torch.Generator().manual_seed(epoch)
+    batches = DataLoader(data, 16, shuffle=True, generator=order)
+    train(((x[rank::2], y[rank::2]) for x, y in batches), model, optimizer)
+dist.destroy_process_group()
+""",
     "a window of an endless order": """
 import itertools
 dist.init_process_group("gloo")
