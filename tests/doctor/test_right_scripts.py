@@ -9,7 +9,7 @@ from .scripts import BEGIN, RIGHT, TORCHRUN, with_ddp
 from .scripts_of_two import PAIR
 
 SOON = (  # the others in make soak
-    "another dataset of the same class", "cross-validation", "two stages of one model",
+    "another dataset of the same class", "cross-validation",
     "a teacher without gradients, in train mode",
     "a model that learns its sizes by a pass, has a table in a buffer, and is traced",
     "a rank's own part of samples that change at random, and a moving average",
