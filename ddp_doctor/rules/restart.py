@@ -121,10 +121,11 @@ def resume_optimizer(run):
 def _pairs(run):
     """Per rank: an optimizer before its first step after the restart, and after the saved step."""
     before = {worker.rank: worker for worker in run.attempts[0].trained}
+    number = _saved(run) if _again(run) else None
     for worker in _again(run):
-        if _read_checkpoint(run) and worker.rank in before and len(worker.all("first")) == 1:
+        if number and worker.rank in before and len(worker.all("first")) == 1:
             for step in before[worker.rank].all("step"):
-                if step["n"] == _saved(run):
+                if step["n"] == number:
                     yield worker, worker.first("first"), step
 
 
@@ -136,9 +137,10 @@ def resume_data(run):
     position in it, and the random state that draws the batches.
     """
     before = {worker.rank: worker for worker in run.attempts[0].trained}
+    number = _saved(run) if _again(run) else None
     for worker in _again(run):
         known, now = before.get(worker.rank), worker.first("forward")
-        after = [f for f in known.all("step") if f["n"] == _saved(run)] if known else []
+        after = [f for f in known.all("step") if f["n"] == number] if known else []
         if not after or not now or not _read_checkpoint(run):
             continue
         forwards = known.all("forward")

@@ -80,10 +80,10 @@ def clip():
 
 @pytest.mark.soak
 def test_a_clock_that_ends_the_training_is_no_wrong_number_of_steps(tmp_path):
-    text = RESTARTED.replace("range(begin, 10):", "range(begin, 10**6):\n    time.sleep(0.1)")
-    text = "import time\nended = time.monotonic() + 4\n" + BEGIN + text
+    text = RESTARTED.replace("range(begin, 10)", "range(begin, 10**6)")
+    text = "import time\nended = time.monotonic() + 2\n" + text
     text += "    if time.monotonic() > ended:\n        break\n"
-    seen = python(tmp_path, text, "--restart")
+    seen = python(tmp_path, BEGIN.replace("torch.manual_seed(0)", "") + text, "--restart")
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
