@@ -31,7 +31,8 @@ def loaders_of(run, training=True):
 def stepped_on(run):
     """The loaders that gave a batch before a step, with or without indices, ended or not."""
     facts = [fact for worker in run.trained for fact in worker.all("epoch", "step")]
-    return {fact["loader"] for fact in facts if fact["kind"] == "step" or fact["did"]["step"]}
+    stepped = [fact for fact in facts if fact["kind"] == "step" or fact["did"]["step"]]
+    return {fact["loader"] for fact in stepped} - {None}  # a step may use no loader's batch
 
 
 @cache

@@ -179,6 +179,16 @@ for epoch in range(2):
 
 
 @pytest.mark.soak
+def test_an_evaluation_in_train_mode_where_nothing_has_a_loader(tmp_path):
+    text = """
+train(zip(*(part.split(8) for part in data.tensors)), model, optimizer)
+with torch.no_grad():
+    model(data.tensors[0])
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+
+
+@pytest.mark.soak
 def test_a_checkpoint_of_half_the_bits_is_one(tmp_path):
     text = """
 for epoch in range(3):
