@@ -27,6 +27,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
                 optimizer's state, before an optimizer's first step, after step n, at the end;
                 reached: a number that the fingerprints look at has a gradient
+    before      with --restart and the like: the fingerprints of each parameter before step n
     loader      an iteration over a DataLoader began
     loading     what that loader is: made (a line), dataset, base (the number of the dataset below
                 its Subsets), cut (a line that made a Subset of it), lists (sketches of those in
@@ -36,7 +37,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     content     fingerprints of samples, by index
     clipped     gradients were clipped while they were scaled: scale
     said, logged   a line on stdout, on stderr
-    loaded      path (None: memory), behind (the file behind it, if it is a link)
+    loaded      path (None: memory), behind (the file behind it, if it is a link), error (of
+                torch.load, which the script may catch)
     saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
                 those in the model's state_dict; weights, state: the share of what the optimizer has
                 now; kept: its tensors of state; together: by all ranks; thread: not

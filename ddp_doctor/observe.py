@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from .processes import Command, psutil
 PROBE = Path(__file__).parent / "probe"
 LITTLE = 0.01  # of a processor, per process: what background threads use while all others wait
 IDLE = 3  # seconds in which no process works or writes, while all ranks wait for each other
+EVERY = 0.2  # seconds between two looks, each of which takes some milliseconds
 GRACE = 8  # seconds for what is left at the end: a DataLoader's workers take 5 s
 BUSY = (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
 
@@ -36,7 +38,7 @@ class Observer:
     `homes` are the folders of the user's own files. `late(seconds, processor_seconds, sizes)` names
     the limit that a run has reached, or returns None; the sizes are those of the files in `notes`
     and in the folders `written`. After `quiet` seconds without work or writes,
-    a run hangs, whatever its ranks do. `watch` is called about 20 times per second.
+    a run hangs, whatever its ranks do. `watch` is called a few times per second.
     """
 
     def __init__(
@@ -86,8 +88,9 @@ class Observer:
         """Wait until all have ended, or until they hang."""
         begun = last = time.monotonic()
         before, spent, worked = None, 0, {}
-        while any(process.process.poll() is None for process in running):
-            time.sleep(0.05)
+        while left := [process for process in running if process.process.poll() is None]:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                left[0].process.wait(EVERY)
             self.watch()
             now = time.monotonic()
             sizes = self._sizes()

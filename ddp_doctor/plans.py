@@ -65,7 +65,9 @@ class Diagnosis:
         total = restart.total(reference)
         steps = [step for step in steps if 0 < step < total]
         if reference.status != 0 or not steps:
-            self.unexamined.append("a restart: there was no checkpoint before the last step")
+            none = "there was no checkpoint before the last step"
+            failed = f"the undisturbed run ended with status {reference.status}"
+            self.unexamined.append(f"a restart: {failed if reference.status else none}")
             return
         saved = steps[(len(steps) - 1) // 2]
         rank = max(worker.rank or 0 for worker in reference.trained)
@@ -100,7 +102,8 @@ class Diagnosis:
         observer = self._observer(f"{name} facts", [place])
         first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
         command = _inside(command or self.command, place)
-        if not observer.play(0, [Start(command, place, first)]) and fault:
+        ended_well = observer.play(0, [Start(command, place, first)])
+        if fault and not (ended_well and _went_on(observer.run())):
             observer.play(1, [Start(command, place, env)])
         return observer.run()
 
@@ -124,6 +127,12 @@ class Diagnosis:
 
     def _examine(self, run):
         self.run, self.findings = run, examine(run, self.ignored)
+
+
+def _went_on(run):
+    """Whether a rank trained or saved after the kill. A launcher may hide it with status 0."""
+    killed = run.first("fault")
+    return not killed or any(fact["t"] > killed["t"] for fact in run.all("first", "saved"))
 
 
 def homes(command: list[str]) -> list[Path]:

@@ -97,7 +97,7 @@ def _note_joining(backend=None, init_method=None, *rest, store=None, **others):
         port = None if store else urlsplit(init_method).port
     address = init_method if "//" in init_method and not init_method.startswith("tcp://:") else None
     files, where = recorder.their_files(), recorder.where()
-    recorder.call("joining", port=port, address=address, files=files, where=where)
+    recorder.call("joining", port=port, address=address, files=(*files,), where=where)
 
 
 def _note_joined(*_, **__):

@@ -3,21 +3,20 @@
 import contextlib
 import os
 import pickle
-import sys
 import threading
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around, system, training
+from _ddp_doctor import around, imports, system, training
 from _ddp_doctor.tensors import fingerprint
 
 
 def watch():
     torch.save = around(torch.save, _before_save, _note_file)
-    torch.load = around(torch.load, after=_note_load)
+    torch.load = around(torch.load, after=_note_load, failed=_note_load)
     pickle.dump = around(pickle.dump, _before_save, _note_file)
-    sys.meta_path.insert(0, recorder.After("torch.distributed.checkpoint", _watch_dcp))
-    sys.meta_path.insert(0, recorder.After("safetensors.torch", _watch_safetensors))
+    imports.after("torch.distributed.checkpoint", _watch_dcp)
+    imports.after("safetensors.torch", _watch_safetensors)
 
 
 def _watch_dcp(checkpoint):
@@ -106,10 +105,13 @@ def _share(live, saved):
 
 
 @recorder.guarded
-def _note_load(f, *_, **__):
+def _note_load(f, *_, error=None, **__):
     name = _name(f)
-    behind = name and recorder.place(os.path.realpath(name))
-    recorder.fact("loaded", path=_path(f), behind=behind, step=recorder.counts.get("step", 0))
+    recorder.fact(
+        "loaded", path=_path(f), behind=name and recorder.place(os.path.realpath(name)),
+        step=recorder.counts.get("step", 0), where=recorder.where(),
+        error=error and f"{type(error).__name__}: {recorder.message_of(error)}",
+    )  # fmt: skip
 
 
 def _as_tensor(value):

@@ -166,6 +166,7 @@ def _describe(loader, epoch):
         lists=sketches.of_lists(dataset) if epoch.nth == 0 and _is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
+        divides=not shared and _is_one_of_several() and _divides(sampler),
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
@@ -174,6 +175,12 @@ def _describe(loader, epoch):
 
 def _is_one_of_several():
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _divides(sampler):
+    """Whether it is told its rank: one of another class, as that which repeats augmentations."""
+    own = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    return own == (dist.get_world_size(), dist.get_rank())
 
 
 def _has_no_index(dataset, collate):
@@ -247,10 +254,10 @@ def _note_taken(iterator, batch):
     training.loader = epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
-    rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
-    if rows is None or not indices or rows.ndim == 0 or len(rows) != len(indices):
+    if not indices or _contents >= CONTENTS or not recorder.due(epoch.taken):
         return
-    if _contents < CONTENTS and recorder.due(epoch.taken):
+    rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
+    if rows is not None and rows.ndim > 0 and len(rows) == len(indices):
         _contents += len(rows)
         prints = [fingerprint(row) for row in rows]
         recorder.fact("content", loader=epoch.loader, nth=epoch.nth, indices=indices, rows=prints)

@@ -8,13 +8,11 @@ that should be none, or the reverse, since `tensor.cuda()` returns the tensor it
 
 import functools
 import inspect
-import sys
 import threading
 
-import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import fake_cuda
+from _ddp_doctor import fake_cuda, imports
 from _ddp_doctor.devices import Generator, OnCpu, in_mode, on_cpu, say, without_cuda
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import DataParallel, SyncBatchNorm
@@ -137,7 +135,7 @@ def _map_wrappers():
 
     SyncBatchNorm.forward = _BatchNorm.forward
     DDP._passing_sync_batchnorm_handle = lambda *_: None  # refuses it on CPUs
-    sys.meta_path.insert(0, recorder.After("torch.distributed.fsdp", _map_fsdp))
+    imports.after("torch.distributed.fsdp", _map_fsdp)
 
 
 def _map_fsdp(fsdp):

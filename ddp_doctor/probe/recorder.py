@@ -8,7 +8,6 @@ process that hangs or is killed leaves its last place.
 
 import faulthandler
 import functools
-import importlib.abc
 import importlib.util
 import json
 import os
@@ -49,7 +48,7 @@ def start():
     _open()
     os.register_at_fork(after_in_child=_forked)
     importlib.import_module(f"{__name__}.system").watch()
-    sys.meta_path.insert(0, After("torch", _watch_torch))
+    importlib.import_module(f"{__name__}.imports").after("torch", _watch_torch)
     for path in filter(None, os.environ.get("DOCTOR_PARTS", "").split(os.pathsep)):
         spec = importlib.util.spec_from_file_location(f"{__name__}.{Path(path).stem}", path)
         part = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -78,28 +77,43 @@ def _open():
 
 def fact(kind, **fields):
     """Write one fact."""
+    _write(kind, _text(kind, **fields))
+
+
+def _write(kind, text):
     if _file is None and kind in ("joining", "forward"):
         _open()  # this forked process is a rank
     if _file is not None:
-        line = json.dumps({"kind": kind, "t": time.monotonic(), "pid": os.getpid(), **fields})
-        os.write(_file, line.encode() + b"\n")
+        os.write(_file, _line(text))
+
+
+def _text(kind, **fields):
+    return json.dumps({"kind": kind, **fields})[1:-1]
+
+
+_text_of_call = functools.lru_cache(1000)(_text)  # most calls of a line are alike, and json is slow
+
+
+def _line(text):
+    return f'{{"t": {time.monotonic()}, "pid": {os.getpid()}, {text}}}\n'.encode()
 
 
 def call(kind, **fields):
     """Record a call that may wait for other ranks: the first as lines, then only the newest one.
 
     So even millions of calls take little room, and the last one of a hanging process is known.
+    The fields are hashable.
     """
     global _newest
     number = count("call")
+    text = f'"call": {number}, {_text_of_call(kind, **fields)}'
     if EVERY or number <= MOST_CALLS:
-        fact(kind, call=number, **fields)
+        _write(kind, text)
     elif _file is not None:
         if _newest is None:
             name = notes / f"{os.getpid()}.newest"
             _newest = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
-        line = {"kind": kind, "t": time.monotonic(), "pid": os.getpid(), "call": number, **fields}
-        os.pwrite(_newest, json.dumps(line).ljust(500).encode()[:500] + b"\n", 0)
+        os.pwrite(_newest, _line(text).ljust(500)[:500] + b"\n", 0)
 
 
 def count(name, number=1):
@@ -110,7 +124,8 @@ def count(name, number=1):
 
 def noting(kind, **fields):
     """A function that writes one fact, whatever its arguments."""
-    return lambda *_, **__: fact(kind, **fields)
+    text = _text(kind, **fields)
+    return lambda *_, **__: _write(kind, text)
 
 
 def due(number):
@@ -151,10 +166,11 @@ def attempt():
     return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
-def around(function, before=None, after=None):
+def around(function, before=None, after=None, failed=None):
     """`function`, with calls of `before` and `after` around it, with the same arguments.
 
-    Neither is called in a thread that already runs a function of this kind.
+    After an exception, `failed` is called in place of `after`, and gets it as `error`. None is
+    called in a thread that already runs a function of this kind.
     """
 
     @functools.wraps(function)
@@ -166,6 +182,10 @@ def around(function, before=None, after=None):
         running.watched = True
         try:
             result = function(*args, **kwargs)
+        except Exception as error:
+            if failed:
+                failed(*args, error=error, **kwargs)
+            raise
         finally:
             running.watched = False
         if after:
@@ -206,7 +226,12 @@ def _theirs():
 
 
 def line_of(file, number):
-    return f"{_relative(os.path.realpath(file))}:{number}"
+    return f"{_named(file)}:{number}"
+
+
+@functools.cache
+def _named(file):
+    return _relative(os.path.realpath(file))
 
 
 def raised(error):
@@ -219,11 +244,14 @@ def raised(error):
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
         line = line_of(error.filename or "", error.lineno)
-    # mp.spawn's error is a worker's whole traceback.
+    fact("raised", type=type(error).__name__, message=message_of(error), where=line)
+
+
+def message_of(error):
+    """Short, without colours; mp.spawn's error is a worker's whole traceback."""
     parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
-    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))  # without colours
-    message = textwrap.shorten(message, 300, placeholder=" …")
-    fact("raised", type=type(error).__name__, message=message, where=line)
+    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))
+    return textwrap.shorten(message, 300, placeholder=" …")
 
 
 @functools.cache
@@ -233,6 +261,7 @@ def their_files():
     return [place(file) for file in files if file and _is_theirs(file)]
 
 
+@functools.cache  # a call asks it for each running function, and realpath asks the file system
 def _is_theirs(file):
     path = os.path.realpath(file)
     return (
@@ -252,33 +281,6 @@ def is_recording():
 def _forked():
     global _file, _newest
     _file = _newest = None  # a DataLoader worker, unless it trains
-
-
-class After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module as soon as its import has ended."""
-
-    def __init__(self, name, then):
-        self.name, self.then, self.asks = name, then, False
-
-    def find_spec(self, name, path, target=None):
-        if name != self.name or self.asks:
-            return None
-        self.asks = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.asks = False
-        if spec and spec.loader:
-            run = spec.loader.exec_module
-
-            def exec_module(module):
-                run(module)
-                if self in sys.meta_path:  # until now: others may only ask whether it is there
-                    sys.meta_path.remove(self)
-                    self.then(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
 
 
 def _watch_torch(torch):

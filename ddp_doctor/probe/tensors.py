@@ -30,4 +30,6 @@ def local(tensor):
 
 def tensors_in(value):
     """All tensors in nested dicts, lists and tuples, in order."""
+    if type(value) in (list, tuple) and all(isinstance(one, torch.Tensor) for one in value):
+        return [*value]  # as of most batches; tree_leaves takes ten times as long
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

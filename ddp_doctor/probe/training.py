@@ -9,6 +9,7 @@ import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import causality
 from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
+from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import optimizer as optimizers
@@ -81,7 +82,7 @@ def _watched(call):
 
     @functools.wraps(call)
     def wrapped(module, *args, **kwargs):
-        if recorder.compiling() or calls.running:
+        if is_dynamo_compiling() or calls.running or recorder.compiling():  # the quickest first
             return call(module, *args, **kwargs)
         with unnoticed():
             output = call(module, *args, **kwargs)
@@ -102,9 +103,9 @@ def _note_forward(module, args, kwargs, output):
     if parameter is None or not inputs or inputs[0].requires_grad:
         return
     model = bare(module)
-    frozen = not any(p.requires_grad for p in module.parameters())  # a teacher, a moving average
-    if frozen or not torch.is_grad_enabled():
-        _note_evaluation(module)
+    trained = parameter.requires_grad or any(p.requires_grad for p in module.parameters())
+    if not trained or not torch.is_grad_enabled():
+        _note_evaluation(module, trained)
         return
     number = recorder.count("forward")
     bypass = model is module and id(parameter) in replicated
@@ -127,12 +128,14 @@ def _note_forward(module, args, kwargs, output):
             causality.attempt(model, args, kwargs)
 
 
-def _note_evaluation(module):
-    """Without gradients: an evaluation, unless dropout or batch statistics are still on."""
+def _note_evaluation(module, trained):
+    """Without gradients: an evaluation, unless dropout or batch statistics are still on.
+
+    Not of another model's teacher or moving average, which is not trained.
+    """
     global _in_a_row, _backwards
     recorder.count("evaluation")
     begun = loader is not None or "backward" in recorder.counts  # else a pass to learn a shape
-    trained = any(p.requires_grad for p in module.parameters())  # else another model's teacher
     if begun and trained and (live := _live(module)):
         now = recorder.counts.get("backward")
         _in_a_row, _backwards = _in_a_row * (now == _backwards) + 1, now
@@ -152,13 +155,13 @@ def _differs(module):
     return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
 
 
+@recorder.guarded
 def _begin_backward(tensors=(), *_, **__):
     recorder.count("backward")
     recorder.call("backward", where=recorder.where())
     _note_loss(tensors_in([tensors]))
 
 
-@recorder.guarded
 def _note_loss(tensors):
     _losses.append(tensors[0].detach() if len(tensors) == 1 and tensors[0].numel() == 1 else None)
     if len(_losses) == 256:
@@ -185,6 +188,10 @@ def _before_step(optimizer, args, kwargs):
 @recorder.guarded
 def _note_before_step(optimizer, closure):
     """A step with a closure makes its passes itself, as LBFGS does."""
+    if recorder.EVERY and id(optimizer) in _numbers:
+        prints = [*map(fingerprint, parameters_of(optimizer))]
+        number, opt = _steps.get(id(optimizer), 0) + 1, _numbers[id(optimizer)]
+        recorder.fact("before", opt=opt, n=number, parameters=prints)
     if id(optimizer) not in _steps and (closure or _follows_a_pass(optimizer)):
         number = _numbers.setdefault(id(optimizer), len(_numbers))
         parameters = parameters_of(optimizer)

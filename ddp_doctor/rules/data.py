@@ -102,9 +102,9 @@ def not_shared(run):
             repeats = a["drawn"] - len(drawn[0]) > number  # as for augmentation
             size = here["size"] or 0
             share = a["whole"] and number * a["drawn"] <= size + number
-            at_random = share and not here["replicas"] and both < len(drawn[1])
-            if repeats or at_random:  # its share of the epoch, from all samples
-                break
+            own = here["divides"] or both < len(drawn[1])  # it knows its rank, or is random
+            if repeats or (share and own and not here["replicas"]):
+                break  # its share of the epoch, from all samples
             if not a["whole"] and 2 * both * size < len(drawn[0]) * len(drawn[1]):
                 break  # half of what two random draws share: a window of an endless order
             if a["nth"] == b["nth"] and both > _padding(run, here, a):

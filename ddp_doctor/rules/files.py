@@ -131,14 +131,15 @@ def last_steps_lost(run):
     """
     if run.status != 0 or not run.trained:
         return
-    by_step = {fact["step"]: (fact, path) for _, fact, path in saves(run)}
+    by_step = {fact["step"]: fact for _, fact, _ in saves(run)}
     steps, end = sorted(by_step), max(worker.number_of_steps for worker in run.trained)
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     lost = end - steps[-1] if steps else 0
     if len(gaps) == 1 and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
         yield (
             f"{end:,} steps ran, the last checkpoint has {steps[-1]:,}: {lost:,} are lost"
-        ), by_step[steps[-1]][0]["where"]
+            f"{_called(by_step[steps[-1]])}"
+        ), by_step[steps[-1]]["where"]
 
 
 def unexamined(run):

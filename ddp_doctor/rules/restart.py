@@ -21,15 +21,22 @@ def _saved(run):
     return max((fact["step"] for fact in _resumed_from(run)), default=0)
 
 
-def _resumed_from(run):
-    """The saves before the kill whose files the second start has loaded. (None: from memory.)"""
+def _resumed_from(run, failed=False):
+    """The saves before the kill whose files the second start has loaded. (None: from memory.)
+
+    With `failed`, those that it tried to load.
+    """
     killed = run.first("fault")
-    read = [fact for worker in run.attempts[-1].workers for fact in worker.all("loaded")]
-    loaded = {fact[name] for fact in read for name in ("path", "behind")}
+    read = {fact[name] for fact in _loaded(run, failed) for name in ("path", "behind")}
     return [
         fact for _, fact, path in saves(run)
-        if loaded & {path, None} and (not killed or fact["t"] < killed["t"])
+        if read & {path, None} and (not killed or fact["t"] < killed["t"])
     ]  # fmt: skip
+
+
+def _loaded(run, failed):
+    every = [fact for worker in run.attempts[-1].workers for fact in worker.all("loaded")]
+    return [fact for fact in every if bool(fact["error"]) == failed]
 
 
 def _read_checkpoint(run):
@@ -52,18 +59,42 @@ def ends_differently(run) -> bool:
 
 @rule("error")
 def resume_fails(run):
-    """After a restart, the command fails.
+    """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
 
     The checkpoint is of no use. Mostly it cannot be read: `torch.load` reads tensors, numbers and
     texts only, unless `weights_only=False` is passed for a file that you trust.
     """
+    raised, status = _failure(run)
+    if raised:
+        yield f"{run.who(raised)}: {raised['type']}: {raised['message']}", raised["where"]
+    elif status:
+        yield f"exit status {status}", None
+    elif _begins_at_the_start(run) and _resumed_from(run, failed=True):
+        fact = _loaded(run, failed=True)[0]
+        yield f"{run.who(fact)} goes on, and at the start, after {fact['error']}", fact["where"]
+
+
+def _failure(run):
+    """What ended the second start: the first exception, and the exit status.
+
+    A launcher may hide them behind status 0: then no rank trains.
+    """
     ended = run.all("ended")[-1:]
-    if run.first("fault") and ended and ended[0]["act"] > 0 and ended[0]["status"]:
-        raised = [fact for worker in run.attempts[-1].workers for fact in worker.all("raised")]
-        for fact in sorted((f for f in raised if not lost(f)), key=lambda f: f["t"])[:1]:
-            yield f"{run.who(fact)}: {fact['type']}: {fact['message']}", fact["where"]
-            return
-        yield f"exit status {ended[0]['status']}", None
+    if not run.first("fault") or not ended or ended[0]["act"] == 0:
+        return None, None
+    facts = [fact for worker in run.attempts[-1].workers for fact in worker.facts]
+    exits = [fact["status"] for fact in facts if fact["kind"] == "exit" and not _again(run)]
+    status = next(filter(None, [ended[0]["status"], *exits]), None)
+    raised = [fact for fact in facts if fact["kind"] == "raised" and not lost(fact)]
+    if not status and _again(run):
+        return None, None
+    return min(raised, key=lambda fact: fact["t"], default=None), status
+
+
+def _begins_at_the_start(run):
+    made = {worker.number_of_steps for worker in _again(run)}
+    every = bool(made) and made == {total(run.reference)} and run.equally_long
+    return every and not _read_checkpoint(run)
 
 
 @rule("error")
@@ -90,11 +121,11 @@ def resume_weights(run):
     The training loses what it has learned. Load the checkpoint into the model that is trained, on
     every rank, before the first step.
     """
-    held = {leaf["print"] for fact in _resumed_from(run) for leaf in fact["content"]}
+    before = {worker.rank: worker.all("before") for worker in run.attempts[0].trained}
     for worker, first, saved in _pairs(run):
-        begins, after = {*first["parameters"]}, {*saved["parameters"]}
-        changed = begins <= held and not after <= held  # after the step, and then saved: clipped
-        if first["parameters"] != saved["parameters"] and not changed:
+        # After the step, a script may change them: clip, normalize, move a moving average.
+        due = [fact for fact in before[worker.rank] if fact["n"] == saved["n"] + 1]
+        if all(fact["parameters"] != first["parameters"] for fact in (saved, *due)):
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"
             ), first["where"]
@@ -137,18 +168,22 @@ def resume_data(run):
     position in it, and the random state that draws the batches.
     """
     before = {worker.rank: worker for worker in run.attempts[0].trained}
-    number = _saved(run) if _again(run) else None
+    last = max(_resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in _again(run):
-        known, now = before.get(worker.rank), worker.first("forward")
-        after = [f for f in known.all("step") if f["n"] == number] if known else []
-        if not after or not now or not _read_checkpoint(run):
-            continue
-        forwards = known.all("forward")
-        due = next((fact for fact in forwards if fact["t"] > after[0]["t"]), None)
-        begin = forwards[0]["inputs"]
-        if due and now["inputs"] == begin != due["inputs"]:
-            yield f"{worker.name} sees the run's first batch again", now["where"]
-            return
+        if last and (known := before.get(worker.rank)):
+            now, begin, due = _batch(worker), _batch(known), _batch(known, last["t"])
+            if now and begin and due and now["inputs"] == begin["inputs"] != due["inputs"]:
+                yield f"{worker.name} sees the run's first batch again", now["where"]
+                return
+
+
+def _batch(worker, since=0):
+    """The first pass on a batch, not one on zeros from which a model learns the size of a layer."""
+    passes = [fact for fact in worker.all("forward") if fact["t"] > since]
+    drawn = [fact for fact in passes if fact["loader"] is not None]
+    begun = next((fact["t"] for fact in worker.all("backward") if fact["t"] > since), 0)
+    trained = [fact for fact in passes if fact["t"] < begun]
+    return next(iter(drawn + trained[::-1]), None)
 
 
 @rule("warning")
@@ -168,6 +203,8 @@ def unexamined(run) -> Iterator[str]:
     """What these rules could not look at, and why."""
     if not run.first("fault"):
         yield "a restart: the rank was not killed"
+    elif [*resume_fails(run)]:
+        pass
     elif not _again(run):
         yield "a restart: no step was made after it"
     elif not _read_checkpoint(run):

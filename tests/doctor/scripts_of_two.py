@@ -154,6 +154,15 @@ dist.destroy_process_group()
 dist.init_process_group("gloo")
 thrice = torch.randperm(80).repeat_interleave(3)[dist.get_rank() :: 2][:40].tolist()
 train(DataLoader(data, 8, sampler=thrice), DDP(model), optimizer)
+
+class Twice(torch.utils.data.Sampler):  # each rank has a view of each sample
+    num_replicas, rank = 2, dist.get_rank()
+
+    def __iter__(self):
+        return iter(torch.arange(80).repeat_interleave(2)[self.rank :: 2][:40].tolist())
+
+noisy = [(x + 0.1 * dist.get_rank(), y) for x, y in data]
+train(DataLoader(noisy, 8, sampler=Twice()), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
     "a rank's own part of samples that change at random, and a moving average": """

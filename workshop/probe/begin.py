@@ -1,10 +1,10 @@
 """The workshop's part of ddp_doctor's probe, which runs this file before the script."""
 
 import gc
-import sys
 from pathlib import Path
 
 import _ddp_doctor as recorder
+from _ddp_doctor import imports
 
 gc.set_threshold(1_000_000)  # the collector takes a sixth of `import torch`
 recorder.__path__.append(str(Path(__file__).parent))
@@ -16,4 +16,4 @@ def _watch_utils(utils):
         utils.set_device = recorder.around(choose, lambda i: recorder.fact("device", index=i))
 
 
-sys.meta_path.insert(0, recorder.After("utils", _watch_utils))
+imports.after("utils", _watch_utils)

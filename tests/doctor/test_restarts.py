@@ -1,0 +1,137 @@
+"""Scripts of other kinds than docs/labs/trainer.py, killed and started again."""
+
+import pytest
+
+from .doctor import diagnose, python
+from .scripts import BEGIN
+
+EPOCH = "train(DataLoader(data, 8, shuffle=True), model, optimizer)"
+RESTARTED = """
+begin = 0
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    begin = state["epochs"]
+for epoch in range(begin, 10):
+    train(DataLoader(data, 8, shuffle=True), model, optimizer)
+    if epoch % 2 == 0:
+        torch.save(model.state_dict(), "best.part")
+        os.replace("best.part", "best.pt")
+    if epoch % 2 == 1:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epochs": epoch + 1}, "last.part")
+        os.replace("last.part", "last.pt")
+"""
+
+
+def test_weights_may_change_between_steps(tmp_path):
+    """A moving average that the optimizer has, too, moves in a pass; others are normalized before.
+    And a pass of zeros at the beginning is not the run's first batch."""
+    text = """
+class Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
+        self.slow = copy.deepcopy(self.second).requires_grad_(False)
+
+    def forward(self, x):
+        features = self.first(x)
+        for slow, fast in zip(self.slow.parameters(), self.second.parameters()):
+            slow.lerp_(fast.detach(), 0.1)
+        return self.second(features) + self.slow(features)
+
+def normalize(_):
+    with torch.no_grad():
+        model.first.weight.copy_(F.normalize(model.first.weight))
+
+model = Pair()
+model(torch.zeros(1, 4))
+optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+""" + RESTARTED.replace(EPOCH, f"torch.manual_seed(epoch)\n    {EPOCH[:-1]}, normalize)")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+    (tmp_path / "lost").mkdir()
+    kept = "if name[:4] != 'slow'}, strict=False)"
+    load = f'model.load_state_dict({{name: one for name, one in state["model"].items() {kept}'
+    text = text.replace('model.load_state_dict(state["model"])', load)
+    seen = python(tmp_path / "lost", BEGIN + text, "--restart")
+    assert "resume-weights" in seen.severe, seen.ran.tail
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_though_the_script_goes_on(tmp_path):
+    text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
+    text = text.replace("for epoch", "except Exception:\n    print('begin')\nfor epoch")
+    text = text.replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert seen.severe == ["resume-fails"], seen.ran.tail
+    assert "and at the start, after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
+
+
+@pytest.mark.soak
+def test_a_launcher_that_hides_the_status_is_started_again(tmp_path):
+    text = RESTARTED.replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
+    (tmp_path / "train.py").write_text(BEGIN + text)
+    (tmp_path / "launch.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, 'train.py'])\n"
+    )
+    seen = diagnose(tmp_path, "python", "launch.py", options=("--restart",))
+    assert seen.severe == ["resume-fails"], seen.ran.tail
+
+
+@pytest.mark.soak
+def test_data_that_begin_again_are_found_with_two_optimizers(tmp_path):
+    text = """
+model(torch.zeros(2, 4))
+other = torch.nn.Linear(1, 1)
+second = torch.optim.Adam(other.parameters(), 0.1)
+
+def also(x):
+    second.zero_grad()
+    other(x[:, :1]).mean().backward()
+    second.step()
+""" + RESTARTED.replace(EPOCH, f"{EPOCH[:-1]}, also)")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-data" in seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
+    text = BEGIN.replace("torch.manual_seed(0)", "")
+    seen = python(tmp_path, text + RESTARTED, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_weights_that_are_clipped_after_the_step_are_what_is_saved(tmp_path):
+    clip = "train(DataLoader(data, 8), model, optimizer, after=clip)"
+    text = """
+def clip():
+    with torch.no_grad():
+        [p.clamp_(-0.1, 0.1) for p in model.parameters()]
+""" + RESTARTED.replace(EPOCH, clip)
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+    text = text.replace('    model.load_state_dict(state["model"])\n', "")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-weights" in seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_clock_that_ends_the_training_is_no_wrong_number_of_steps(tmp_path):
+    text = RESTARTED.replace("range(begin, 10)", "range(begin, 10**6)")
+    text = "import time\nended = time.monotonic() + 2\n" + text
+    text += "    if time.monotonic() > ended:\n        break\n"
+    seen = python(tmp_path, BEGIN.replace("torch.manual_seed(0)", "") + text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
+    text = RESTARTED.replace('os.replace("last.part", "last.pt")', """
+        os.replace("last.part", f"{epoch}.pt")
+        if os.path.islink("last.pt"):
+            os.unlink("last.pt")
+        os.symlink(f"{epoch}.pt", "last.pt")""").replace("epoch + 1}", "epoch}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail
