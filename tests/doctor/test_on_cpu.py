@@ -230,6 +230,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_spawn(folder):
     assert trained(folder, "python", "train.py", "spawn") == MAPPED
 

@@ -44,6 +44,7 @@ def test_a_wrong_scale_is_named(tmp_path, new, times):
     assert seen.ran.status == 1
 
 
+@pytest.mark.soak
 def test_parity_needs_a_command_for_one_process(tmp_path):
     seen = python(tmp_path, CORRECT, "--parity")
     assert seen.report["findings"] == []
@@ -76,6 +77,7 @@ def test_files_outside_the_folder_are_named(tmp_path):
     assert why == f"files outside the folder, which both runs wrote to: {outside}"
 
 
+@pytest.mark.soak
 def test_a_finished_run_that_is_started_again_is_no_error(tmp_path):
     python(tmp_path, CORRECT)
     seen = python(tmp_path, CORRECT)
