@@ -161,8 +161,17 @@ class Twice(torch.utils.data.Sampler):  # each rank has a view of each sample
     def __iter__(self):
         return iter(torch.arange(80).repeat_interleave(2)[self.rank :: 2][:40].tolist())
 
-noisy = [(x + 0.1 * dist.get_rank(), y) for x, y in data]
-train(DataLoader(noisy, 8, sampler=Twice()), DDP(model), optimizer)
+class Views(torch.utils.data.Dataset):
+    def __init__(self):
+        self.names = [f"{n}.png" for n in range(80)]
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        return data[index][0] + 0.1 * dist.get_rank(), data[index][1]
+
+train(DataLoader(Views(), 8, sampler=Twice()), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
     "a rank's own part of samples that change at random, and a moving average": """
