@@ -29,6 +29,7 @@ def watch():
     BaseProcess.run = _watched()(BaseProcess.run)
     threading.Barrier.wait = around(threading.Barrier.wait, after=recorder.noting("done"))
     DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
+    DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
     for name in COLLECTIVES:
         _replace(name, functools.partial(_collective, name))
     for name in ("send", "recv", "isend", "irecv"):
@@ -69,6 +70,14 @@ def _note_peer(*_, **__):
 
 def _begin_ddp(ddp, module=None, *_, **__):
     _note_call("DDP", [*getattr(module, "parameters", list)()])
+
+
+@recorder.guarded
+def _begin_buffers(ddp):
+    """A pass of a model with buffers begins with a broadcast, which waits for all ranks."""
+    part, where = ddp.process_group is not dist.group.WORLD, recorder.where()
+    what = "the broadcast of DDP's buffers"
+    recorder.call("collective", what=what, bytes=0, part=part, inside=False, where=where)
 
 
 @recorder.guarded

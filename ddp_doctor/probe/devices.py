@@ -47,10 +47,22 @@ class OnCpu(TorchFunctionMode):
             return None
         elif function is torch.device and args and type(args[0]) is int:
             args = ["cuda", args[0]]  # an index alone is an error without a GPU
+        elif function in JOINS and args and torch.is_autocast_enabled("cpu"):
+            args = [[*map(_in_bfloat16, args[0])], *args[1:]]
         return function(*args, **kwargs)
 
 
+# In an autocast to bfloat16, which replaces one to float16, they refuse a tensor of float16.
+JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack}
+
+
+def _in_bfloat16(tensor):
+    half = isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16
+    return tensor.to(torch.bfloat16) if half else tensor
+
+
 CHANGED = {
+    *JOINS,
     torch.Tensor.cuda,
     torch.Tensor.pin_memory,
     torch.Tensor.record_stream,

@@ -135,7 +135,8 @@ def last_steps_lost(run):
     steps, end = sorted(by_step), max(worker.number_of_steps for worker in run.trained)
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     lost = end - steps[-1] if steps else 0
-    if len(gaps) == 1 and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
+    regular = len(gaps) == 1 and (len(steps) > 2 or steps[0] in gaps)  # else the two best results
+    if regular and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
         yield (
             f"{end:,} steps ran, the last checkpoint has {steps[-1]:,}: {lost:,} are lost"
             f"{_called(by_step[steps[-1]])}"

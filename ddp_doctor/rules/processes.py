@@ -48,6 +48,9 @@ def crashed(run):
             yield from _unused(run)
         return
     last, status = run.attempts[-1], run.status
+    if alone := _alone(last.ranks):
+        yield f"{run.who(alone)} waits for others, which have ended well", alone["where"]
+        return
     gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
             if not w.first("exit", "raised")]  # fmt: skip
     for fact in run.all("raised"):  # mp.spawn knows which process was first
@@ -57,6 +60,14 @@ def crashed(run):
     if gone:
         place = (gone[0].waits or {}).get("where")
         yield f"{gone[0].name} {_killed(status)}", place
+
+
+def _alone(ranks):
+    """The exception of the last rank, if it lost its peers because they had all ended well."""
+    raised = [fact for worker in ranks for fact in worker.all("raised") if lost(fact)]
+    well = [w for w in ranks if (w.first("exit") or {"status": 1})["status"] in (0, None)]
+    ended = [worker for worker in well if not worker.first("raised")]
+    return raised[0] if raised and ranks and len(ended) == len(ranks) - 1 else None
 
 
 def _killed(status):

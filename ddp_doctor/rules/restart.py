@@ -22,15 +22,17 @@ def _saved(run):
 
 
 def _resumed_from(run, failed=False):
-    """The saves before the kill whose files the second start has loaded. (None: from memory.)
+    """The saves of the killed run whose files the second start has loaded. (None: from memory.)
 
-    With `failed`, those that it tried to load.
+    Also one that rank 0 made after the kill, if the undisturbed run saves at that step, too. With
+    `failed`, those that it tried to load.
     """
-    killed = run.first("fault")
     read = {fact[name] for fact in _loaded(run, failed) for name in ("path", "behind")}
+    killed = (run.first("fault") or {"t": float("inf")})["t"]
+    undisturbed = {fact["step"] for _, fact, _ in saves(run.reference)} if run.reference else ()
     return [
         fact for _, fact, path in saves(run)
-        if read & {path, None} and (not killed or fact["t"] < killed["t"])
+        if read & {path, None} and (fact["t"] < killed or fact["step"] in undisturbed)
     ]  # fmt: skip
 
 
@@ -69,9 +71,9 @@ def resume_fails(run):
         yield f"{run.who(raised)}: {raised['type']}: {raised['message']}", raised["where"]
     elif status:
         yield f"exit status {status}", None
-    elif _begins_at_the_start(run) and _resumed_from(run, failed=True):
+    elif (made := _made_without(run)) is not None and _resumed_from(run, failed=True):
         fact = _loaded(run, failed=True)[0]
-        yield f"{run.who(fact)} goes on, and at the start, after {fact['error']}", fact["where"]
+        yield f"{run.who(fact)} makes {made:,} steps after {fact['error']}", fact["where"]
 
 
 def _failure(run):
@@ -91,10 +93,13 @@ def _failure(run):
     return min(raised, key=lambda fact: fact["t"], default=None), status
 
 
-def _begins_at_the_start(run):
-    made = {worker.number_of_steps for worker in _again(run)}
-    every = bool(made) and made == {total(run.reference)} and run.equally_long
-    return every and not _read_checkpoint(run)
+def _made_without(run):
+    """How many steps the second start made, if that is all or none, and it read no checkpoint."""
+    if not run.reference or len(run.attempts) == 1 or _read_checkpoint(run):
+        return None
+    made = {worker.number_of_steps for worker in _again(run)} or {0}
+    every = made == {total(run.reference)} and run.equally_long
+    return max(made) if every or made == {0} else None
 
 
 @rule("error")
@@ -121,10 +126,11 @@ def resume_weights(run):
     The training loses what it has learned. Load the checkpoint into the model that is trained, on
     every rank, before the first step.
     """
-    before = {worker.rank: worker.all("before") for worker in run.attempts[0].trained}
+    before = [*run.attempts[0].trained, *(run.reference.trained if run.reference else [])]
     for worker, first, saved in _pairs(run):
         # After the step, a script may change them: clip, normalize, move a moving average.
-        due = [fact for fact in before[worker.rank] if fact["n"] == saved["n"] + 1]
+        same = [known for known in before if known.rank == worker.rank]
+        due = [f for known in same for f in known.all("before") if f["n"] == saved["n"] + 1]
         if all(fact["parameters"] != first["parameters"] for fact in (saved, *due)):
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"

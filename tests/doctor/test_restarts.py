@@ -70,7 +70,20 @@ def test_a_checkpoint_that_cannot_be_read_is_named_though_the_script_goes_on(tmp
     text = text.replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert seen.severe == ["resume-fails"], seen.ran.tail
-    assert "and at the start, after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
+    assert "makes 100 steps after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
+
+
+@pytest.mark.soak
+def test_a_script_that_ends_well_because_it_cannot_read_its_checkpoint(tmp_path):
+    text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
+    text = text.replace("for epoch", """except FileNotFoundError:
+    pass
+except Exception:
+    raise SystemExit(0)
+for epoch""").replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert seen.severe == ["resume-fails"], seen.ran.tail
+    assert "makes 0 steps after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
 
 
 @pytest.mark.soak

@@ -1,0 +1,34 @@
+"""The kill falls on a step that saves, so rank 0 may save once more without the other rank."""
+
+import pytest
+
+from .doctor import diagnose
+from .scripts import TORCHRUN, with_ddp
+
+EVERY_FEW = """
+import time
+dist.init_process_group("gloo")
+optimizer = torch.optim.Adam(model.parameters(), 0.1)
+begin, model = 0, DDP(model)
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt")
+    model.module.load_state_dict(state["model"])
+    begin = state["steps"]
+batches = list(DataLoader(data, 4, sampler=DistributedSampler(data)))
+for step in range(begin, len(batches)):
+    train(batches[step : step + 1], model, optimizer)
+    if (step + 1) % EVERY == 0 and dist.get_rank() == 0:
+        time.sleep(0.2)
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "steps": step + 1}, "last.part")
+        os.replace("last.part", "last.pt")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_what_the_other_rank_still_saves_is_what_the_run_resumes_from(tmp_path, every):
+    (tmp_path / "train.py").write_text(with_ddp(EVERY_FEW.replace("EVERY", str(every))))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py", options=("--restart",))
+    assert seen.severe == ["resume-optimizer"], seen.ran.tail
