@@ -6,12 +6,12 @@ from .doctor import diagnose
 from .scripts import TORCHRUN, with_ddp
 
 EVERY_FEW = """
-import time
+import glob, time
 dist.init_process_group("gloo")
 optimizer = torch.optim.Adam(model.parameters(), 0.1)
 begin, model = 0, DDP(model)
-if os.path.exists("last.pt"):
-    state = torch.load("last.pt")
+if files := sorted(glob.glob("*.pt")):
+    state = torch.load(files[-1])
     model.module.load_state_dict(state["model"])
     begin = state["steps"]
 batches = list(DataLoader(data, 4, sampler=DistributedSampler(data)))
@@ -21,7 +21,7 @@ for step in range(begin, len(batches)):
         time.sleep(0.2)
         state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save({**state, "steps": step + 1}, "last.part")
-        os.replace("last.part", "last.pt")
+        os.replace("last.part", f"{step + 1:02}.pt")
 dist.destroy_process_group()
 """
 

@@ -266,7 +266,7 @@ x = torch.rand(8, 8, device="cuda").half()
 for step in range(4):
     optimizer.zero_grad()
     with torch.autocast("cuda"):
-        model(torch.cat([x, x.flip(1)], dim=1)).mean().backward()
+        model(torch.cat([x, x.flip(1)], 1)).mean().backward()
     optimizer.step()
 """)
     seen = diagnose(tmp_path, "python", "train.py", options=("--cpu", "1"))
