@@ -63,19 +63,16 @@ class Diagnosis:
         self._examine(reference)
         steps = sorted({fact["step"] for _, fact, _ in files.saves(reference)})
         total = restart.total(reference)
-        between = [step for step in steps if 0 < step < total]
-        if reference.status != 0 or not between:
+        steps = [step for step in steps if 0 < step < total]
+        if reference.status != 0 or not steps:
             why = "there was no checkpoint before the last step"
             if reference.status != 0:
                 why = f"the status of the undisturbed run was {reference.status}"
             self.unexamined.append(f"a restart: {why}")
             return
-        saved = between[(len(between) - 1) // 2]
-        following = next((step for step in steps if step > saved), total)
-        # Before the next save: rank 0 might still make that one, without the other rank.
-        after = min(AFTER, following - saved - 1) or AFTER
+        saved = steps[(len(steps) - 1) // 2]
         rank = max(worker.rank or 0 for worker in reference.trained)
-        fault = {"rank": rank, "step": min(saved + after, total)}
+        fault = {"rank": rank, "step": min(saved + AFTER, total)}
         run = self._in_copy("killed", fault)
         run.reference = reference
         if restart.ends_differently(run):
