@@ -65,9 +65,10 @@ class Diagnosis:
         total = restart.total(reference)
         steps = [step for step in steps if 0 < step < total]
         if reference.status != 0 or not steps:
-            why = "there was no checkpoint before the last step"
-            if reference.status != 0:
-                why = f"the status of the undisturbed run was {reference.status}"
+            failed = f"the undisturbed run ended with status {reference.status}"
+            why = failed if reference.status else "there was no checkpoint before the last step"
+            if reference.status is None:
+                why = "the undisturbed run did not end"
             self.unexamined.append(f"a restart: {why}")
             return
         saved = steps[(len(steps) - 1) // 2]

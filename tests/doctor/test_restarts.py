@@ -64,6 +64,7 @@ def test_a_moving_average_that_is_not_restored_is_named(tmp_path):
     assert "resume-weights" in seen.severe, seen.ran.tail
 
 
+@pytest.mark.soak
 def test_a_checkpoint_that_cannot_be_read_is_named_though_the_script_goes_on(tmp_path):
     text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
     text = text.replace("for epoch", "except Exception:\n    print('begin')\nfor epoch")
