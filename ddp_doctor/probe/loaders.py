@@ -178,7 +178,7 @@ def _is_one_of_several():
 
 
 def _divides(sampler):
-    """Whether it is told its rank: one of another class, as that which repeats augmentations."""
+    """Whether it has this rank, as a sampler of the script's own that repeats augmentations."""
     own = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
     return own == (dist.get_world_size(), dist.get_rank())
 

@@ -170,6 +170,12 @@ for x, y in DataLoader(data, 8, shuffle=True):
     optimizer.step()
 torch.optim.swa_utils.update_bn(DataLoader(data, 8), model)
 """,
+    "the best results, at steps 1 and 8 of 14": """
+for step in range(1, 15):
+    train(DataLoader(Subset(data, range(8)), 8), model, optimizer)
+    if step in (1, 8):
+        torch.save(model.state_dict(), f"{step}.pt")
+""",
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
     gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])

@@ -65,26 +65,16 @@ def test_a_moving_average_that_is_not_restored_is_named(tmp_path):
 
 
 @pytest.mark.soak
-def test_a_checkpoint_that_cannot_be_read_is_named_though_the_script_goes_on(tmp_path):
+@pytest.mark.parametrize(("then", "steps"), [("print('begin')", 100), ("raise SystemExit(0)", 0)])
+def test_a_script_that_hides_that_it_cannot_read_its_checkpoint(tmp_path, then, steps):
     text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
-    text = text.replace("for epoch", "except Exception:\n    print('begin')\nfor epoch")
+    hides = f"except FileNotFoundError:\n    pass\nexcept Exception:\n    {then}\n"
+    text = text.replace("for epoch", f"{hides}for epoch")
     text = text.replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert seen.severe == ["resume-fails"], seen.ran.tail
-    assert "makes 100 steps after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
-
-
-@pytest.mark.soak
-def test_a_script_that_ends_well_because_it_cannot_read_its_checkpoint(tmp_path):
-    text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
-    text = text.replace("for epoch", """except FileNotFoundError:
-    pass
-except Exception:
-    raise SystemExit(0)
-for epoch""").replace("epoch + 1}", "epoch + 1, 'by': torch.nn.Linear}")
-    seen = python(tmp_path, BEGIN + text, "--restart")
-    assert seen.severe == ["resume-fails"], seen.ran.tail
-    assert "makes 0 steps after UnpicklingError" in seen.found["resume-fails"][0]["evidence"]
+    evidence = seen.found["resume-fails"][0]["evidence"]
+    assert f"makes {steps} steps after UnpicklingError" in evidence
 
 
 @pytest.mark.soak
