@@ -14,7 +14,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
                 a store or of a Barrier
     peer        a tensor was sent to one rank, or received from one
-    backward    a backward pass began
+    backward    a backward pass began; of a process alone, not of each
     replicated  DDP wraps a model: unused (it looks for unused parameters), how many it ignored
     forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
                 through (the class called), sync (whether DDP will reduce gradients), live (as of
@@ -23,7 +23,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     evaluation  one without gradients, with live dropout or batch statistics: their classes;
                 the loader of the last batch, if few such passes came since a backward pass
     causality   targets are the inputs shifted by one: how far the last token moved earlier outputs
-    losses      of backward passes, from number `first` on
+    losses      of backward passes, from number `first` on, if there are several ranks
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
                 optimizer's state, before an optimizer's first step, after step n, at the end;
                 reached: a number that the fingerprints look at has a gradient

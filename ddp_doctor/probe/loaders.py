@@ -163,18 +163,14 @@ def _describe(loader, epoch):
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
-        lists=sketches.of_lists(dataset) if epoch.nth == 0 and _is_one_of_several() else {},
+        lists=sketches.of_lists(dataset) if epoch.nth == 0 and training.is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
-        divides=not shared and _is_one_of_several() and _divides(sampler),
+        divides=not shared and training.is_one_of_several() and _divides(sampler),
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
-
-
-def _is_one_of_several():
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _divides(sampler):

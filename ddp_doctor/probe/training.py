@@ -7,6 +7,7 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
+import torch.distributed as dist
 from _ddp_doctor import causality
 from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
 from torch.compiler import is_dynamo_compiling
@@ -31,19 +32,20 @@ stepping = None  # the optimizer whose step runs; ZeroRedundancyOptimizer calls 
 _names = {}  # of parameters, by id
 _numbers, _steps, _used = {}, {}, {}  # by optimizer's id: its number, its steps, passes it used
 _losses, _first_loss = [], 1
+_noted = False  # whether the backward pass that runs is a fact
+_note_done = recorder.noting("done", what="backward")
 loader = None  # the number of the loader from which the last batch came
 _in_a_row, _backwards = 0, None  # passes in train mode and without gradients, since this backward
 
 
 def watch():
     torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
-    torch.autograd.backward = recorder.around(
-        torch.autograd.backward, _begin_backward, recorder.noting("done", what="backward")
-    )
+    autograd = torch.autograd
+    autograd.backward = recorder.around(autograd.backward, _begin_backward, _end_backward)
     averages = torch.optim.swa_utils  # batch statistics are found in train mode
     averages.update_bn = unnoticed()(averages.update_bn)
     torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
-    torch.autograd.grad = recorder.around(torch.autograd.grad, _counting("grad"))
+    autograd.grad = recorder.around(autograd.grad, _counting("grad"))
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
     scheduler = torch.optim.lr_scheduler.LRScheduler
@@ -157,12 +159,24 @@ def _differs(module):
 
 @recorder.guarded
 def _begin_backward(tensors=(), *_, **__):
-    recorder.count("backward")
-    recorder.call("backward", where=recorder.where())
-    _note_loss(tensors_in([tensors]))
+    """One of a single process waits for no other rank: most of those are only counted."""
+    global _noted
+    number, several = recorder.count("backward"), is_one_of_several()
+    _noted = several or recorder.due(number)
+    if _noted:
+        recorder.call("backward", where=recorder.where())
+    if several:
+        _note_loss(number, tensors_in([tensors]))
 
 
-def _note_loss(tensors):
+def _end_backward(*_, **__):
+    if _noted:
+        _note_done()
+
+
+def _note_loss(number, tensors):
+    global _first_loss
+    _first_loss = _first_loss if _losses else number
     _losses.append(tensors[0].detach() if len(tensors) == 1 and tensors[0].numel() == 1 else None)
     if len(_losses) == 256:
         _write_losses()
@@ -170,12 +184,14 @@ def _note_loss(tensors):
 
 def _write_losses():
     """Read later, so that no GPU waits for it."""
-    global _first_loss
-    values = [None if loss is None else float(loss) for loss in _losses]
-    if values:
+    if _losses:
+        values = [None if loss is None else float(loss) for loss in _losses]
         recorder.fact("losses", first=_first_loss, values=values)
-    _first_loss += len(values)
-    _losses.clear()
+        _losses.clear()
+
+
+def is_one_of_several():
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _before_step(optimizer, args, kwargs):
