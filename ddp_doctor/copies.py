@@ -7,7 +7,7 @@ from pathlib import Path
 
 LARGE = 10_000_000  # bytes; a larger file is linked
 MANY = 2_000  # files; a folder with more is linked
-LEFT_OUT = {".git", ".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
+LEFT_OUT = {".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
 
 
 def copy(folder: Path, target: Path) -> list[Path]:
@@ -15,19 +15,29 @@ def copy(folder: Path, target: Path) -> list[Path]:
     process write there."""
     linked = []
     target.mkdir(parents=True)
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        here, there = Path(entry.path), target / entry.name
-        if entry.name in LEFT_OUT:
-            continue
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            if entry.is_dir() and not entry.is_symlink() and not _is_large(here):
-                linked += copy(here, there)
-            elif entry.is_file() and entry.stat().st_size <= LARGE:
-                shutil.copy2(here, there)
-            elif entry.is_file() or entry.is_dir():
-                there.symlink_to(here.resolve())
-                linked.append(here.resolve())
+    for here in sorted(folder.iterdir()):
+        if here.name not in LEFT_OUT:
+            linked += _copy(here, target / here.name)
     return linked
+
+
+def copy_repository(folder: Path, target: Path) -> list[Path]:
+    """Copy the repository that a parent folder has: a script may ask git for its commit."""
+    places = [parent / ".git" for parent in [folder, *folder.parents]]
+    found = next(filter(Path.exists, places), places[0])
+    return [] if found == places[0] else _copy(found, target / ".git")
+
+
+def _copy(here, there):
+    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+        if here.is_dir() and not here.is_symlink() and not _is_large(here):
+            return copy(here, there)
+        if here.is_file() and here.stat().st_size <= LARGE:
+            shutil.copy2(here, there)
+        elif here.is_file() or here.is_dir():
+            there.symlink_to(here.resolve())
+            return [here.resolve()]
+    return []
 
 
 def _is_large(folder):

@@ -1,5 +1,7 @@
 """More than one run: in one process, on two nodes, with files outside the folder."""
 
+import subprocess
+
 import pytest
 
 from docs.defects import CORRECT
@@ -75,6 +77,19 @@ def test_files_outside_the_folder_are_named(tmp_path):
     assert seen.report["findings"] == []
     (why,) = seen.report["not examined"]
     assert why == f"files outside the folder, which both runs wrote to: {outside}"
+
+
+def test_a_copy_has_the_repository_of_the_folder_above(tmp_path):
+    folder = tmp_path / "project" / "part"
+    folder.mkdir(parents=True)
+    commit = ("-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm", "First")
+    for words in (("init", "-q"), commit):
+        subprocess.run(["git", *words], cwd=folder.parent, check=True)
+    index = sorted((folder.parent / ".git").iterdir())
+    asks = "import subprocess\nsubprocess.run(['git', 'rev-parse', 'HEAD'], check=True)\n"
+    seen = python(folder, asks + CORRECT, "--restart")
+    assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail
+    assert sorted((folder.parent / ".git").iterdir()) == index
 
 
 @pytest.mark.soak
