@@ -21,7 +21,8 @@ def nothing_trained(run):
     A green check that ran nothing. On a machine without a GPU, a script that starts one process per
     GPU starts none.
     """
-    if run.status == 0 and not any(_trained(w) or w.first("loaded") for w in run.processes):
+    trained = any(_trained(w) or w.first("loaded") for w in run.processes)
+    if run.status == 0 and not trained and not [*crashed(run)]:
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
@@ -37,15 +38,17 @@ def crashed(run):
 
     The first one is the cause. What the other ranks say about a lost connection only follows.
     """
-    if run.status == 0 or run.first("hung", "late"):
+    if run.first("hung", "late"):
         return
-    own = [f for f in run.all("raised") if f["type"] not in NOT_OURS and not lost(f)]
+    raised = run.all("raised") if run.status else _hidden(run)
+    own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
     if own:
         gpu = NO_GPU.search(own[0]["message"]) and "; `--cpu 2` would run it without a GPU"
         told = f"{run.who(own[0])}: {own[0]['type']}: {own[0]['message']}"
         yield f"{told}{gpu or ''}", own[0]["where"]
         if "finished reduction" in own[0]["message"]:
             yield from _unused(run)
+    if own or run.status == 0:
         return
     last, status = run.attempts[-1], run.status
     if alone := _alone(last.ranks):
@@ -60,6 +63,13 @@ def crashed(run):
     if gone:
         place = (gone[0].waits or {}).get("where")
         yield f"{gone[0].name} {_killed(status)}", place
+
+
+def _hidden(run):
+    """What ended workers, though a launcher's exit status hides it."""
+    last = run.attempts[-1]
+    raised = [fact for worker in last.trained or last.workers for fact in worker.all("raised")]
+    return sorted(raised, key=lambda fact: fact["t"])
 
 
 def _alone(ranks):
