@@ -6,15 +6,15 @@ import signal
 
 import _ddp_doctor as recorder
 import torch.distributed as dist
-from torch.optim import optimizer as optimizers
+from torch.optim import optimizer as hooks
 
 _fault = json.loads(os.environ.get("DOCTOR_FAULT", "{}"))
 
 
 def watch():
-    """The hook of training.py was registered before, so it has counted the step."""
+    """The hook of optimizers.py was registered before, so it has counted the step."""
     if _fault and recorder.attempt() == 0:
-        optimizers.register_optimizer_step_post_hook(_fail_if_due)
+        hooks.register_optimizer_step_post_hook(_fail_if_due)
 
 
 def _fail_if_due(optimizer, args, kwargs):

@@ -7,7 +7,7 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around, imports, system, training
+from _ddp_doctor import around, imports, optimizers, system, training
 from _ddp_doctor.tensors import fingerprint
 
 
@@ -74,19 +74,20 @@ def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
     content = _leaves(obj)
     saved = {leaf["print"] for leaf in content}
-    optimizer = training.last
+    optimizer = optimizers.last
     trained, state = [], []
     if not thread:
         by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
-        trained = [*(training.parameters_of(optimizer) if optimizer else by_hand)]
-        kept = training.state_of(optimizer) if optimizer else ()
+        trained = [*(optimizers.parameters_of(optimizer) if optimizer else by_hand)]
+        kept = optimizers.state_of(optimizer) if optimizer else ()
         state = [fingerprint(tensor) for tensor in kept]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
         weights=_weights(trained, saved), state=_share(state, saved), kept=len(state),
         step=recorder.counts.get("step", 0), where=recorder.where(),
-        caller=recorder.caller(),
+        caller=recorder.caller(), opt=optimizer and optimizers.number_of(optimizer),
+        made=optimizer and optimizers.steps_of(optimizer),
     )  # fmt: skip
 
 

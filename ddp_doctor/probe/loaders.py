@@ -166,6 +166,7 @@ def _describe(loader, epoch):
         lists=sketches.of_lists(dataset) if epoch.nth == 0 and training.is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
+        seed=sampler.seed if shared and shuffles else None,
         divides=not shared and training.is_one_of_several() and _divides(sampler),
         shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),

@@ -10,7 +10,7 @@ import random
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import training
+from _ddp_doctor import optimizers, training
 from _ddp_doctor.devices import say
 from _ddp_doctor.tensors import local
 from torch.nn import functional
@@ -86,7 +86,7 @@ def _step(self, closure=None):
         loss = closure() if closure else None
     _note_gradient(self)
     with torch.no_grad():
-        for parameter in training.parameters_of(self):
+        for parameter in optimizers.parameters_of(self):
             if parameter.grad is not None:
                 parameter.add_(parameter.grad.to_dense(), alpha=-RATE)
     return loss
@@ -97,7 +97,7 @@ def _note_gradient(optimizer):
     """Of each gradient its square, and a projection: enough to see how far two are apart."""
     squares, projections = [], []
     generator = torch.Generator().manual_seed(0)
-    for parameter in training.parameters_of(optimizer):
+    for parameter in optimizers.parameters_of(optimizer):
         grad = parameter.grad
         if grad is not None:
             flat = local(grad.detach()).to_dense().double().flatten().cpu()

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 # DOCTOR_PARTS may add some
-PARTS = ["training", "loaders", "files", "precision", "communication", "fault"]
+PARTS = ["training", "optimizers", "loaders", "files", "precision", "communication", "fault"]
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
@@ -248,9 +248,11 @@ def raised(error):
 
 
 def message_of(error):
-    """Short, without colours; mp.spawn's error is a worker's whole traceback."""
+    """Short, without colours; mp.spawn's error is a worker's whole traceback, torch.load's begins
+    with advice."""
     parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
     message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))
+    message = message.partition("WeightsUnpickler error: ")[2] or message
     return textwrap.shorten(message, 300, placeholder=" …")
 
 

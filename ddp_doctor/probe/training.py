@@ -1,19 +1,17 @@
-"""Watch forward passes, backward passes and optimizer steps."""
+"""Watch forward passes and backward passes."""
 
 import contextlib
 import functools
-import math
 import threading
 
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 from _ddp_doctor import causality
-from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
+from _ddp_doctor.tensors import fingerprint, local, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.optim import optimizer as optimizers
 
 ROWS = 64  # of a batch to tell apart
 IN_A_STEP = 4  # passes without gradients that a training step may make, as for a teacher
@@ -26,11 +24,8 @@ class Calls(threading.local):
 calls = Calls()
 replicated = set()  # ids of the parameters that DDP synchronizes
 model = torch.nn.Module()  # the last that was called, without its wrappers
-last = None  # the last optimizer that made a step
-stepping = None  # the optimizer whose step runs; ZeroRedundancyOptimizer calls another one's
+names = {}  # of parameters, by id
 
-_names = {}  # of parameters, by id
-_numbers, _steps, _used = {}, {}, {}  # by optimizer's id: its number, its steps, passes it used
 _losses, _first_loss = [], 1
 _noted = False  # whether the backward pass that runs is a fact
 _note_done = recorder.noting("done", what="backward")
@@ -46,11 +41,9 @@ def watch():
     averages.update_bn = unnoticed()(averages.update_bn)
     torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
     autograd.grad = recorder.around(autograd.grad, _counting("grad"))
-    optimizers.register_optimizer_step_pre_hook(_before_step)
-    optimizers.register_optimizer_step_post_hook(_after_step)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = recorder.around(scheduler.step, _counting("scheduler"))
-    recorder.at_end.append(_note_end)
+    recorder.at_end.append(write_losses)
 
 
 def _counting(kind):
@@ -59,14 +52,14 @@ def _counting(kind):
 
 def bare(module):
     """The module inside DDP and torch.compile."""
-    while inner := getattr(module, "_orig_mod", None) or _inside_ddp(module):
+    while (inner := _inside(module)) is not None:  # its truth is its length, and it may have none
         module = inner
     return module
 
 
-def _inside_ddp(module):
+def _inside(module):
     ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-    return module.module if ddp else None
+    return module.module if ddp else getattr(module, "_orig_mod", None)
 
 
 @contextlib.contextmanager
@@ -100,7 +93,7 @@ def _note_forward(module, args, kwargs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
     global model
-    parameter = next(module.parameters(), None)
+    parameter = next(iter(module.parameters()), None)  # a module of its own may return a list
     inputs = tensors_in([*args, *kwargs.values()])
     if parameter is None or not inputs or inputs[0].requires_grad:
         return
@@ -116,7 +109,7 @@ def _note_forward(module, args, kwargs, output):
     if not recorder.due(number):
         return
     if number == 1:
-        _names.update((id(p), name) for name, p in model.named_parameters())
+        names.update((id(p), name) for name, p in model.named_parameters())
     first = local(inputs[0].detach())
     rows = first[:ROWS] if first.ndim else first.reshape(1)
     recorder.fact(
@@ -179,10 +172,10 @@ def _note_loss(number, tensors):
     _first_loss = _first_loss if _losses else number
     _losses.append(tensors[0].detach() if len(tensors) == 1 and tensors[0].numel() == 1 else None)
     if len(_losses) == 256:
-        _write_losses()
+        write_losses()
 
 
-def _write_losses():
+def write_losses():
     """Read later, so that no GPU waits for it."""
     if _losses:
         values = [None if loss is None else float(loss) for loss in _losses]
@@ -192,100 +185,3 @@ def _write_losses():
 
 def is_one_of_several():
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _before_step(optimizer, args, kwargs):
-    global stepping
-    if not stepping:
-        stepping = optimizer
-        _note_before_step(optimizer, any(map(callable, [*args[1:], *kwargs.values()])))
-
-
-@recorder.guarded
-def _note_before_step(optimizer, closure):
-    """A step with a closure makes its passes itself, as LBFGS does."""
-    if recorder.EVERY and id(optimizer) in _numbers:
-        prints = [*map(fingerprint, parameters_of(optimizer))]
-        number, opt = _steps.get(id(optimizer), 0) + 1, _numbers[id(optimizer)]
-        recorder.fact("before", opt=opt, n=number, parameters=prints)
-    if id(optimizer) not in _steps and (closure or _follows_a_pass(optimizer)):
-        number = _numbers.setdefault(id(optimizer), len(_numbers))
-        parameters = parameters_of(optimizer)
-        recorder.fact(
-            "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
-            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
-            sharded=any(hasattr(p, "to_local") for p in parameters),
-            tensor_parallel=any(map(_splits_a_layer, parameters)),
-            numbers=sum(p.numel() for p in parameters), where=recorder.where(),
-        )  # fmt: skip
-
-
-def _after_step(optimizer, args, kwargs):
-    global stepping, last
-    if optimizer is not stepping:
-        return
-    stepping = None
-    if _follows_a_pass(optimizer):
-        _used[id(optimizer)], last = _passes(), optimizer
-        recorder.count("step")
-        _note_step(optimizer)
-
-
-def _follows_a_pass(optimizer):
-    """Whether it steps after a pass; else torch itself steps, to make its state."""
-    return _passes() > _used.get(id(optimizer), 0)
-
-
-def _passes():
-    return recorder.counts.get("forward", 0) + recorder.counts.get("backward", 0)
-
-
-@recorder.guarded
-def _note_step(optimizer):
-    number = _steps[id(optimizer)] = _steps.get(id(optimizer), 0) + 1
-    if not recorder.due(number):
-        return
-    _write_losses()
-    parameters = parameters_of(optimizer)
-    gradients = [local(p.grad) for p in parameters if p.grad is not None]
-    squares = [float(g.float().pow(2).sum()) for g in gradients]
-    dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
-    without = [_names[id(p)] for p in parameters if p.grad is None and id(p) in _names]
-    recorder.fact(
-        "step", opt=_numbers[id(optimizer)], n=number, **_replica(optimizer),
-        norm=math.sqrt(sum(squares)) if gradients else None, without=without[:20],
-        reached=any(bool(some(local(p.grad)).any()) for p in dense),
-        backwards=recorder.counts.get("backward", 0), where=recorder.where(), loader=loader,
-    )  # fmt: skip
-
-
-def parameters_of(optimizer):
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def state_of(optimizer):
-    """The tensors of its state, also of an optimizer that it wraps."""
-    state = {**optimizer.state}
-    for inner in vars(optimizer).values():
-        state |= inner.state if isinstance(inner, torch.optim.Optimizer) else {}
-    return tensors_in([state.get(p, {}) for p in parameters_of(optimizer)])
-
-
-def _splits_a_layer(parameter):
-    """Whether it is split other than by FSDP, which splits the first dimension over one mesh."""
-    placements = getattr(parameter, "placements", ())
-    return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
-
-
-def _replica(optimizer):
-    parameters = parameters_of(optimizer)
-    tensors = {"parameters": parameters, "state": state_of(optimizer)}
-    tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
-    return {kind: [*map(fingerprint, some)] for kind, some in tensors.items()}
-
-
-@recorder.guarded
-def _note_end():
-    _write_losses()
-    if last is not None:
-        recorder.fact("last", **_replica(last), steps=recorder.counts["step"])

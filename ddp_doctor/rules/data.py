@@ -1,6 +1,4 @@
-"""Which rank trains on which samples, and in which order."""
-
-from collections import defaultdict
+"""Which rank trains on which samples."""
 
 from ..rule import rule
 from .loading import (
@@ -78,8 +76,8 @@ def same_noise(run):
 def not_shared(run):
     """Several ranks train on the same samples of an epoch.
 
-    An epoch then takes as long as with one process. Give the loader a DistributedSampler, built
-    from the same dataset on every rank.
+    They do the same work, and other samples may be left out. Give the loader a DistributedSampler,
+    built from the same dataset and with the same seed on every rank.
     """
     if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
@@ -110,10 +108,15 @@ def not_shared(run):
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
-                    f"in one epoch; sampler: {here['sampler']}"
+                    f"in one epoch; sampler: {here['sampler']}{_seeds(here, there)}"
                 ), here["made"]
                 named.add(here["made"])
                 break
+
+
+def _seeds(*loadings):
+    seeds = dict.fromkeys(str(loading["seed"]) for loading in loadings)
+    return f" with seeds {' and '.join(seeds)}" if len(seeds) > 1 else ""
 
 
 def _padding(run, loading, epoch):
@@ -223,64 +226,6 @@ def leak(run):
                 f"{worker.name} evaluates are in some rank's training set"
             ), fact["made"]
             return
-
-
-@rule("warning")
-def every_epoch_alike(run):
-    """Every epoch has the same order of samples.
-
-    The batches are the same each time, so training is noisier than it looks. Call
-    `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
-    """
-    alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
-    for (worker, loader), fact in loadings(run).items():
-        anew = None if fact["subset"] else fact["made"]
-        alike[worker, fact["base"], anew or loader].append(fact)
-    for (worker, *_), facts in alike.items():
-        fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
-        epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
-        whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
-        shuffles = fact["shuffle"] and not fact["iterable"]
-        if shuffles and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
-            told = "" if fact["epoch"] is None else "; set_epoch was not called"
-            yield (
-                f"{len(whole)} epochs drew the same {whole[0]['drawn']:,} samples in one order"
-                f"{told}"
-            ), fact["where"]
-            return
-
-
-@rule("note")
-def eval_padded(run):
-    """The evaluation counts some samples twice.
-
-    DistributedSampler repeats samples until all ranks have the same number. Let each rank take
-    every N-th sample instead, and divide sums over all ranks by the true number.
-    """
-    for (_, loader), fact in loadings(run).items():
-        evaluates = loader in loaders_of(run, training=False) and loader not in loaders_of(run)
-        rest = -(fact["size"] or 0) % (fact["replicas"] or 1)
-        if evaluates and rest and not fact["drop_last"]:
-            yield (
-                f"{fact['size']:,} samples on {fact['replicas']} ranks: {rest} twice"
-            ), fact["where"]
-            return
-
-
-@rule("note")
-def loader_restarts(run):
-    """A loader is started only to look at its first batch.
-
-    Every `next(iter(loader))` starts its workers and draws a batch, and throws both away.
-    """
-    for worker in run.trained[:1]:
-        left = [
-            fact
-            for fact in worker.all("epoch")
-            if fact["taken"] == 1 and not fact["whole"] and not any(fact["did"].values())
-        ]
-        if len(left) > 1:
-            yield f"{len(left)} iterations were left after one batch", left[0]["where"]
 
 
 def unexamined(run):

@@ -77,8 +77,9 @@ def in_place(run):
         if again and fact["path"] not in renamed and not fact["together"]:
             over.append((fact, path))
     if over:
-        fact, path = over[0]
-        number = sum(name == path for _, name in over)
+        paths = [path for _, path in over]
+        fact, path = max(over, key=lambda one: paths.count(one[1]))
+        number = paths.count(path)
         yield f"{path}: overwritten {times(number)}{_called(fact)}", fact["where"]
 
 
@@ -89,8 +90,7 @@ def state_missing(run):
     A resumed run begins without it, so its weights differ from those of a run that was not
     interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
-    end = max((worker.number_of_steps for worker in run.trained), default=0)
-    every = [one for one in saves(run) if one[1]["step"] < end]  # from others nothing resumes
+    every = [one for one in saves(run) if _continues(*one[:2])]
     if not every:
         return
     whole = [one for one in every if (one[1]["state"] or 0) >= 0.5] or every
@@ -105,6 +105,14 @@ def state_missing(run):
     if any(worker.counts.get("scaler") for worker in run.trained) and "_growth_tracker" not in keys:
         _, fact, path = whole[-1]
         yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
+
+
+def _continues(worker, fact):
+    """Whether the optimizer made more steps after a save. A new one would begin without state."""
+    last = worker.first("last")
+    if not last or fact["opt"] is None:
+        return fact["step"] < worker.number_of_steps
+    return last["made"][str(fact["opt"])] > fact["made"]
 
 
 @rule("note")

@@ -37,8 +37,19 @@ def _resumed_from(run, failed=False):
 
 
 def _loaded(run, failed):
-    every = [fact for worker in run.attempts[-1].workers for fact in worker.all("loaded")]
-    return [fact for fact in every if bool(fact["error"]) == failed]
+    """What the second start read before it trained, unless it had itself written that.
+
+    A script may keep its best weights in a file, and read them at the end.
+    """
+    found, workers = [], run.attempts[-1].workers
+    written = [fact for w in workers for fact in w.all("saved", "opened", "renamed")]
+    for worker in workers:
+        trains = (worker.first("first") or {"t": float("inf")})["t"]
+        for fact in worker.all("loaded"):
+            own = [f["path"] for f in written if f["path"] and f["t"] < fact["t"]]
+            if fact["t"] < trains and not {fact["path"], fact["behind"]} & {*own}:
+                found.append(fact)
+    return [fact for fact in found if bool(fact["error"]) == failed]
 
 
 def _read_checkpoint(run):

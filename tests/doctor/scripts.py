@@ -170,6 +170,11 @@ for x, y in DataLoader(data, 8, shuffle=True):
     optimizer.step()
 torch.optim.swa_utils.update_bn(DataLoader(data, 8), model)
 """,
+    "weights that are saved, and then trained with a new optimizer": """
+for iteration in range(4):
+    torch.save(model.state_dict(), f"{iteration}.pt")
+    train(DataLoader(data, 8), model, torch.optim.Adam(model.parameters()))
+""",
     "the best results, at steps 1 and 8 of 14": """
 for step in range(1, 15):
     train(DataLoader(Subset(data, range(8)), 8), model, optimizer)

@@ -136,56 +136,43 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
-def test_two_large_batches_that_are_no_padding(tmp_path):
-    text = """
+@pytest.mark.parametrize(
+    ("loader", "evidence"),
+    [("40, shuffle=True", "RandomSampler"),  # few large batches are no padding
+     ("8, sampler=DistributedSampler(data, seed=dist.get_rank())", "with seeds 0 and 1")],
+)  # fmt: skip
+def test_ranks_that_draw_the_same_samples(tmp_path, loader, evidence):
+    text = f"""
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-train(DataLoader(data, 40, shuffle=True), DDP(model), optimizer)
+train(DataLoader(data, {loader}), DDP(model), optimizer)
 dist.destroy_process_group()
 """
     (tmp_path / "train.py").write_text(with_ddp(text))
-    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["not-shared"], seen.ran.tail
+    assert seen.found["not-shared"][0]["evidence"].endswith(evidence)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("passes", "times"),
-    [("[model(x) for x in data.tensors[0].split(8)]", ""),  # more than a training step makes
-     ("model(data.tensors[0])", "3 times")],
-)  # fmt: skip
-def test_an_evaluation_in_train_mode_between_epochs_reads_no_loader(tmp_path, passes, times):
+def test_a_compiled_model_inside_ddp_is_looked_at(tmp_path):
+    """A compiled module that has no length has no truth either."""
     text = """
-for epoch in range(3):
-    train(DataLoader(data, 8, shuffle=True), model, optimizer)
-    with torch.no_grad():
-        PASSES
-""".replace("PASSES", passes)
-    seen = python(tmp_path, BEGIN + text)
-    assert seen.severe == ["eval-in-train-mode"]
-    assert seen.found["eval-in-train-mode"][0]["evidence"].startswith(times)
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = model
 
+    def forward(self, x):
+        return self.inside(x)
 
-def test_a_test_in_train_mode_and_with_gradients(tmp_path):
-    text = """
-loaders = DataLoader(data, 8, shuffle=True), DataLoader(TensorDataset(*data[:48]), 8)
-for epoch in range(2):
-    train(loaders[0], model, optimizer)
-    print(sum(F.mse_loss(model(x), y).item() for x, y in loaders[1]))
+dist.init_process_group("gloo")
+model = DDP(torch.compile(Network(), backend="eager"))
+train(DataLoader(data, 8, shuffle=True), model, optimizer)
+dist.destroy_process_group()
 """
-    text = BEGIN + text
-    seen = python(tmp_path, text)
-    assert seen.severe == ["eval-in-train-mode"], seen.ran.tail
-    assert seen.found["eval-in-train-mode"][0]["where"] == f"train.py:{len(text.splitlines())}"
-
-
-@pytest.mark.soak
-def test_an_evaluation_in_train_mode_where_nothing_has_a_loader(tmp_path):
-    text = """
-train(zip(*(part.split(8) for part in data.tensors)), model, optimizer)
-with torch.no_grad():
-    model(data.tensors[0])
-"""
-    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["same-batches"] and not seen.report["not examined"][1:], seen.ran.tail
 
 
 @pytest.mark.soak
@@ -194,6 +181,7 @@ def test_a_checkpoint_of_half_the_bits_is_one(tmp_path):
 for epoch in range(3):
     train(DataLoader(data, 8), model, optimizer)
     torch.save({"model": copy.deepcopy(model).half()}, "last.pt")
+    epoch or [torch.save(model, "first.pt") for _ in range(2)]
 """
     seen = python(tmp_path, BEGIN + text)
     assert seen.severe == ["in-place"], seen.ran.tail
@@ -239,25 +227,6 @@ for epoch in range(3):
     found = python(tmp_path, BEGIN.replace("0.1)", "0.1, momentum=0.9)") + text).found
     assert ("in-place" in found) == (name == "last.pt")
     assert "last.pt" in found["state-missing"][0]["evidence"]
-
-
-@pytest.mark.soak
-def test_dropout_inside_a_recurrent_layer_is_active(tmp_path):
-    text = """
-class Last(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.LSTM(4, 1, num_layers=2, dropout=0.5, batch_first=True)
-
-    def forward(self, x):
-        return self.layers(x[:, None])[0][:, 0]
-
-model = Last()
-train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), 0.1))
-with torch.no_grad():
-    [model(x) for x, y in DataLoader(data, 8)]
-"""
-    assert python(tmp_path, BEGIN + text).severe == ["eval-in-train-mode"]
 
 
 @pytest.mark.soak

@@ -74,7 +74,7 @@ def test_a_script_that_hides_that_it_cannot_read_its_checkpoint(tmp_path, then, 
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert seen.severe == ["resume-fails"], seen.ran.tail
     evidence = seen.found["resume-fails"][0]["evidence"]
-    assert f"makes {steps} steps after UnpicklingError" in evidence
+    assert f"makes {steps} steps after UnpicklingError: Unsupported global" in evidence
 
 
 @pytest.mark.soak
@@ -144,3 +144,20 @@ def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
         os.symlink(f"{epoch}.pt", "last.pt")""").replace("epoch + 1}", "epoch}")
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert "resume-count" in seen.severe, seen.ran.tail
+
+
+@pytest.mark.parametrize(("resumes", "severe"), [(False, []), (True, ["resume-count"])])
+def test_the_best_weights_of_a_run_are_read_at_its_end(tmp_path, resumes, severe):
+    """What a run reads that it wrote itself is not what it resumes from."""
+    text = """
+torch.save(model.state_dict(), "last.pt") if not RESUMES else None
+if os.path.exists("last.pt"):
+    model.load_state_dict(torch.load("last.pt"))
+for epoch in range(6):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save(model.state_dict(), "last.part")
+    os.replace("last.part", "last.pt")
+model.load_state_dict(torch.load("last.pt"))
+"""
+    seen = python(tmp_path, BEGIN + text.replace("RESUMES", str(resumes)), "--restart")
+    assert [name for name in seen.severe if "resume" in name] == severe, seen.ran.tail

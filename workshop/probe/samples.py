@@ -10,9 +10,9 @@ import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from _ddp_doctor import training
+from _ddp_doctor import optimizers, training
 from _ddp_doctor.tensors import tensors_in
-from torch.optim import optimizer as optimizers
+from torch.optim import optimizer as hooks
 
 FEW = 5000  # parameters; the gradients of a larger model are not recorded
 
@@ -23,9 +23,9 @@ _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's s
 
 
 def watch():
-    """The hooks of training.py were registered before, so they run before these."""
+    """The hooks of optimizers.py were registered before, so they run before these."""
     torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
-    optimizers.register_optimizer_step_pre_hook(_before_step)
+    hooks.register_optimizer_step_pre_hook(_before_step)
 
 
 def _watched(call):
@@ -90,7 +90,7 @@ def _known_samples():
 
 
 def _before_step(optimizer, args, kwargs):
-    if optimizer is training.stepping:
+    if optimizer is optimizers.stepping:
         _fail_if_asked()
         _note_gradient(optimizer)
 
@@ -105,7 +105,7 @@ def _fail_if_asked():
 
 @recorder.guarded
 def _note_gradient(optimizer):
-    parameters = training.parameters_of(optimizer)
+    parameters = optimizers.parameters_of(optimizer)
     if _expected:
         used = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         expected = None

@@ -1,0 +1,138 @@
+"""Watch the steps of optimizers."""
+
+import math
+import weakref
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import training
+from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
+from torch.optim import optimizer as hooks
+
+last = None  # the last one that made a step
+stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
+
+_numbers = {}  # by id
+_steps, _used = {}, {}  # by number: its steps, and the passes it used
+
+
+def watch():
+    hooks.register_optimizer_step_pre_hook(_before_step)
+    hooks.register_optimizer_step_post_hook(_after_step)
+    recorder.at_end.append(_note_end)
+
+
+def _before_step(optimizer, args, kwargs):
+    global stepping
+    if not stepping:
+        stepping = optimizer
+        _note_before_step(optimizer, any(map(callable, [*args[1:], *kwargs.values()])))
+
+
+@recorder.guarded
+def _note_before_step(optimizer, closure):
+    """A step with a closure makes its passes itself, as LBFGS does."""
+    number = number_of(optimizer)
+    if recorder.EVERY and number in _steps:
+        prints = [*map(fingerprint, parameters_of(optimizer))]
+        recorder.fact("before", opt=number, n=_steps[number] + 1, parameters=prints)
+    if number in _steps or not _is_one_to_look_at(number):
+        return
+    if closure or _follows_a_pass(optimizer):
+        parameters = parameters_of(optimizer)
+        recorder.fact(
+            "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
+            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            sharded=any(hasattr(p, "to_local") for p in parameters),
+            tensor_parallel=any(map(_splits_a_layer, parameters)),
+            numbers=sum(p.numel() for p in parameters), where=recorder.where(),
+        )  # fmt: skip
+
+
+def number_of(optimizer):
+    """A script may make a new one each epoch, with the id of one that is gone."""
+    if id(optimizer) not in _numbers:
+        _numbers[id(optimizer)] = recorder.count("optimizer") - 1
+        weakref.finalize(optimizer, _numbers.pop, id(optimizer)).atexit = False
+    return _numbers[id(optimizer)]
+
+
+def _is_one_to_look_at(number):
+    """Of very many, each with few steps, only some."""
+    return recorder.due(number // 8 + 1)
+
+
+def _after_step(optimizer, args, kwargs):
+    global stepping, last
+    if optimizer is not stepping:
+        return
+    stepping = None
+    if _follows_a_pass(optimizer):
+        _used[number_of(optimizer)], last = _passes(), optimizer
+        recorder.count("step")
+        _note_step(optimizer)
+
+
+def _follows_a_pass(optimizer):
+    """Whether it steps after a pass; else torch itself steps, to make its state."""
+    return _passes() > _used.get(number_of(optimizer), 0)
+
+
+def _passes():
+    return recorder.counts.get("forward", 0) + recorder.counts.get("backward", 0)
+
+
+@recorder.guarded
+def _note_step(optimizer):
+    opt = number_of(optimizer)
+    number = _steps[opt] = steps_of(optimizer) + 1
+    if not _is_one_to_look_at(opt) or not recorder.due(number):
+        return
+    training.write_losses()
+    parameters = parameters_of(optimizer)
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
+    squares = [float(g.float().pow(2).sum()) for g in gradients]
+    dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
+    names = [training.names.get(id(p)) for p in parameters if p.grad is None]
+    recorder.fact(
+        "step", opt=opt, n=number, **_replica(optimizer),
+        norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
+        reached=any(bool(some(local(p.grad)).any()) for p in dense),
+        backwards=recorder.counts.get("backward", 0), where=recorder.where(),
+        loader=training.loader,
+    )  # fmt: skip
+
+
+def steps_of(optimizer):
+    return _steps.get(number_of(optimizer), 0)
+
+
+def parameters_of(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def state_of(optimizer):
+    """The tensors of its state, also of an optimizer that it wraps."""
+    state = {**optimizer.state}
+    for inner in vars(optimizer).values():
+        state |= inner.state if isinstance(inner, torch.optim.Optimizer) else {}
+    return tensors_in([state.get(p, {}) for p in parameters_of(optimizer)])
+
+
+def _splits_a_layer(parameter):
+    """Whether it is split other than by FSDP, which splits the first dimension over one mesh."""
+    placements = getattr(parameter, "placements", ())
+    return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
+
+
+def _replica(optimizer):
+    parameters = parameters_of(optimizer)
+    tensors = {"parameters": parameters, "state": state_of(optimizer)}
+    tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
+    return {kind: [*map(fingerprint, some)] for kind, some in tensors.items()}
+
+
+@recorder.guarded
+def _note_end():
+    if last is not None:
+        recorder.fact("last", **_replica(last), steps=recorder.counts["step"], made=_steps)
