@@ -98,6 +98,9 @@ class Kept(torch.nn.Module):
         self.loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return logits
 
+    def parameters(self, recurse=True):
+        return [*super().parameters(recurse)]
+
 model = Kept()
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for step in range(4):
@@ -171,9 +174,10 @@ for x, y in DataLoader(data, 8, shuffle=True):
 torch.optim.swa_utils.update_bn(DataLoader(data, 8), model)
 """,
     "weights that are saved, and then trained with a new optimizer": """
-for iteration in range(4):
+few = Subset(data, range(8))
+for iteration in range(20):  # so that a new one gets an old one's id
     torch.save(model.state_dict(), f"{iteration}.pt")
-    train(DataLoader(data, 8), model, torch.optim.Adam(model.parameters()))
+    train(DataLoader(few, 8), model, torch.optim.Adam(model.parameters()))
 """,
     "the best results, at steps 1 and 8 of 14": """
 for step in range(1, 15):
