@@ -3,11 +3,12 @@
 import contextlib
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 LARGE = 10_000_000  # bytes; a larger file is linked
 MANY = 2_000  # files; a folder with more is linked
-LEFT_OUT = {".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
+LEFT_OUT = {".git", ".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
 
 
 def copy(folder: Path, target: Path) -> list[Path]:
@@ -21,11 +22,23 @@ def copy(folder: Path, target: Path) -> list[Path]:
     return linked
 
 
-def copy_repository(folder: Path, target: Path) -> list[Path]:
-    """Copy the repository that a parent folder has: a script may ask git for its commit."""
-    places = [parent / ".git" for parent in [folder, *folder.parents]]
-    found = next(filter(Path.exists, places), places[0])
-    return [] if found == places[0] else _copy(found, target / ".git")
+def share_repository(folder: Path, target: Path):
+    """Give a copy of the folder its commit: a script may ask git. Objects are shared, so only read.
+
+    The repository may be that of a folder above.
+    """
+    with contextlib.suppress(OSError):  # there is no git, or it refuses
+        if root := _git("rev-parse", "--show-toplevel", cwd=folder):
+            place = target if Path(root) == folder.resolve() else target.parent
+            _git("clone", "-q", "--shared", "--no-checkout", root, ".clone", cwd=place)
+            (place / ".clone" / ".git").rename(place / ".git")
+            (place / ".clone").rmdir()
+            _git("reset", "-q", cwd=place)
+
+
+def _git(*words, cwd):
+    done = subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _copy(here, there):

@@ -47,6 +47,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     opened, removed   a file to write to: path; existed (it was there, and is written anew)
     elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)
+    copied      source, path
     raised      an exception that ended a process: type, message, where
     mapped      what --cpu or --parity has replaced
     projected   the gradient of a step, with --parity: of each parameter's the square and a

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .copies import copy, copy_repository
+from .copies import copy, share_repository
 from .facts import Run
 from .observe import Observer, Start
 from .rule import Finding, examine
@@ -111,9 +111,9 @@ class Diagnosis:
 
     def _copy(self, name):
         place = self.folder / name / Path.cwd().name
-        linked = copy(Path.cwd(), place) + copy_repository(Path.cwd(), place.parent)
-        own = {"DOCTOR_LINKED": os.pathsep.join(map(str, linked)), "GIT_OPTIONAL_LOCKS": "0"}
-        return place, self._environment(**own)  # so that `git status` writes nothing
+        linked = copy(Path.cwd(), place)
+        share_repository(Path.cwd(), place)
+        return place, self._environment(DOCTOR_LINKED=os.pathsep.join(map(str, linked)))
 
     def _observer(self, name, homes):
         notes = self.folder / name

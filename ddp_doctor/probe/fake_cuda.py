@@ -181,6 +181,7 @@ def install():
             for name in answers.keys() & vars(module).keys():
                 setattr(module, name, answers[name])
     torch.Stream, torch.Event = Stream, Event
+    torch.version.cuda = torch.version.cuda or "12.8"  # where there is a GPU, there is a version
     for name in dir(torch.cuda):
         if name.endswith("Tensor") and hasattr(torch, name):
             setattr(torch.cuda, name, getattr(torch, name))  # FloatTensor and the like

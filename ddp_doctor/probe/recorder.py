@@ -259,7 +259,8 @@ def message_of(error):
 @functools.cache
 def their_files():
     """The user's own modules that are loaded, as paths in the facts."""
-    files = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    known = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    files = [one.get("__file__") for one in known]  # to ask a lazy module would import it
     return [place(file) for file in files if file and _is_theirs(file)]
 
 

@@ -10,6 +10,7 @@ import _ddp_doctor as recorder
 from _ddp_doctor import around, fact, guarded, homes, place
 
 MOST_LINES = 2000  # of output to record
+MOST_COPIES = 1000  # of files
 
 _synced = {}  # by inode: the file's state when os.fsync sent it to the disk
 overwritten = set()  # files that were there when they were opened to be written anew
@@ -78,6 +79,9 @@ def _audit(event, args):
             synced = _synced.get(stat.st_ino) == (stat.st_size, stat.st_mtime_ns)
             source = place(os.path.realpath(args[0]))  # a link brings the file behind it
             fact("renamed", source=source, path=place(args[1]), synced=synced)
+    elif event == "shutil.copyfile" and all(isinstance(one, str | os.PathLike) for one in args):
+        if recorder.count("copied") <= MOST_COPIES:
+            fact("copied", source=place(os.path.realpath(args[0])), path=place(args[1]))
     elif event == "os.remove" and isinstance(args[0], str | os.PathLike):
         fact("removed", path=place(args[0]))
     elif event == "open" and isinstance(args[0], str | os.PathLike) and args[2] & _WRITE:

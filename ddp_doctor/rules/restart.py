@@ -32,8 +32,14 @@ def _resumed_from(run, failed=False):
     undisturbed = {fact["step"] for _, fact, _ in saves(run.reference)} if run.reference else ()
     return [
         fact for _, fact, path in saves(run)
-        if read & {path, None} and (fact["t"] < killed or fact["step"] in undisturbed)
+        if read & {path, None, *_copies(run, fact, path)}
+        and (fact["t"] < killed or fact["step"] in undisturbed)
     ]  # fmt: skip
+
+
+def _copies(run, saved, path):
+    copied = [fact for fact in run.all("copied") if fact["t"] > saved["t"]]
+    return [fact["path"] for fact in copied if fact["source"] in (path, saved["path"])]
 
 
 def _loaded(run, failed):
@@ -42,7 +48,7 @@ def _loaded(run, failed):
     A script may keep its best weights in a file, and read them at the end.
     """
     found, workers = [], run.attempts[-1].workers
-    written = [fact for w in workers for fact in w.all("saved", "opened", "renamed")]
+    written = [fact for w in workers for fact in w.all("saved", "opened", "renamed", "copied")]
     for worker in workers:
         trains = (worker.first("first") or {"t": float("inf")})["t"]
         for fact in worker.all("loaded"):
@@ -80,11 +86,13 @@ def resume_fails(run):
     raised, status = _failure(run)
     if raised:
         yield f"{run.who(raised)}: {raised['type']}: {raised['message']}", raised["where"]
-    elif status:
-        yield f"exit status {status}", None
-    elif (made := _made_without(run)) is not None and _resumed_from(run, failed=True):
+        return
+    made = f"exit status {status}" if status else _made_without(run)
+    if made and _resumed_from(run, failed=True):
         fact = _loaded(run, failed=True)[0]
-        yield f"{run.who(fact)} makes {made:,} steps after {fact['error']}", fact["where"]
+        yield f"{run.who(fact)}: {made} after {fact['error']}", fact["where"]
+    elif status:
+        yield made, None
 
 
 def _failure(run):
@@ -105,12 +113,12 @@ def _failure(run):
 
 
 def _made_without(run):
-    """How many steps the second start made, if that is all or none, and it read no checkpoint."""
+    """What the second start made, if that is all steps or none, and it read no checkpoint."""
     if not run.reference or len(run.attempts) == 1 or _read_checkpoint(run):
         return None
     made = {worker.number_of_steps for worker in _again(run)} or {0}
     every = made == {total(run.reference)} and run.equally_long
-    return max(made) if every or made == {0} else None
+    return f"{max(made):,} steps" if every or made == {0} else None
 
 
 @rule("error")
@@ -118,7 +126,7 @@ def resume_count(run):
     """After a restart, the number of steps is wrong.
 
     Steps are trained twice or left out. Save the number of epochs or steps that have run, which is
-    one more than the number of the last one, and begin there.
+    one more than the number of the last one, and let the loop begin there.
     """
     for worker in _again(run)[:1]:
         undisturbed, made = total(run.reference), worker.number_of_steps
@@ -151,7 +159,7 @@ def resume_weights(run):
 
 @rule("error")
 def resume_optimizer(run):
-    """After a restart, the optimizer's state is not the one that was saved.
+    """After a restart, the optimizer's state is not the one that it had.
 
     Its moments begin at zero, so the first steps are too large. Save `optimizer.state_dict()`, and
     load it on every rank.

@@ -259,6 +259,18 @@ own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
 train(DataLoader(own, 8, shuffle=True), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
+    "a module that is imported once its first attribute is asked for, and then fails": """
+import sys, types
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        raise ImportError(name)
+
+sys.modules["lazy"] = Lazy("lazy")
+dist.init_process_group("gloo")
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
+dist.destroy_process_group()
+""",
     "a rank that chooses no device, beside one that does": """
 def say(text):
     rank = dist.get_rank()

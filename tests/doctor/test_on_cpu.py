@@ -130,6 +130,7 @@ def devices():
     assert torch.device(acc.current_accelerator().type, rank) == torch.device(rank)
     cuda.get_device_name(), cuda.get_device_properties(rank).total_memory
     assert cuda.get_device_capability() >= (7, 0) and cuda.is_bf16_supported()
+    assert torch.version.cuda >= "12"
     cuda.memory_allocated() + cuda.max_memory_reserved() + acc.max_memory_allocated()
     cuda.reset_peak_memory_stats(), cuda.memory_stats()["any"], cuda.mem_get_info()
     cuda.empty_cache(), cuda.ipc_collect(), cuda.memory_summary(), torch.get_device_module("cuda")

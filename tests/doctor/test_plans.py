@@ -79,17 +79,18 @@ def test_files_outside_the_folder_are_named(tmp_path):
     assert why == f"files outside the folder, which both runs wrote to: {outside}"
 
 
-def test_a_copy_has_the_repository_of_the_folder_above(tmp_path):
-    folder = tmp_path / "project" / "part"
+@pytest.mark.parametrize("part", [".", pytest.param("part", marks=pytest.mark.soak)])
+def test_what_a_copy_commits_is_not_in_the_repository(tmp_path, part):
+    folder = tmp_path / "project" / part
     folder.mkdir(parents=True)
-    commit = ("-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm", "First")
-    for words in (("init", "-q"), commit):
-        subprocess.run(["git", *words], cwd=folder.parent, check=True)
-    index = sorted((folder.parent / ".git").iterdir())
-    asks = "import subprocess\nsubprocess.run(['git', 'rev-parse', 'HEAD'], check=True)\n"
+    commit = ["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm"]
+    asks = f"import subprocess\nsubprocess.run({commit} + ['Second'], check=True)\n"
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run([*commit, "First"], cwd=folder, check=True)
+    files = sorted((tmp_path / "project" / ".git").rglob("*"))
     seen = python(folder, asks + CORRECT, "--restart")
     assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail
-    assert sorted((folder.parent / ".git").iterdir()) == index
+    assert sorted((tmp_path / "project" / ".git").rglob("*")) == files
 
 
 @pytest.mark.soak

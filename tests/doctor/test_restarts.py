@@ -65,8 +65,12 @@ def test_a_moving_average_that_is_not_restored_is_named(tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("then", "steps"), [("print('begin')", 100), ("raise SystemExit(0)", 0)])
-def test_a_script_that_hides_that_it_cannot_read_its_checkpoint(tmp_path, then, steps):
+@pytest.mark.parametrize(
+    ("then", "made"),
+    [("print('begin')", "100 steps"), ("raise SystemExit(0)", "0 steps"),
+     ("raise SystemExit(3)", "exit status 3")],
+)  # fmt: skip
+def test_a_script_that_hides_that_it_cannot_read_its_checkpoint(tmp_path, then, made):
     text = RESTARTED.replace('if os.path.exists("last.pt"):', "try:")
     hides = f"except FileNotFoundError:\n    pass\nexcept Exception:\n    {then}\n"
     text = text.replace("for epoch", f"{hides}for epoch")
@@ -74,7 +78,7 @@ def test_a_script_that_hides_that_it_cannot_read_its_checkpoint(tmp_path, then, 
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert seen.severe == ["resume-fails"], seen.ran.tail
     evidence = seen.found["resume-fails"][0]["evidence"]
-    assert f"makes {steps} steps after UnpicklingError: Unsupported global" in evidence
+    assert f"{made} after UnpicklingError: Unsupported global" in evidence
 
 
 @pytest.mark.soak
@@ -133,6 +137,18 @@ def test_a_clock_that_ends_the_training_is_no_wrong_number_of_steps(tmp_path):
     text += "    if time.monotonic() > ended:\n        break\n"
     seen = python(tmp_path, BEGIN.replace("torch.manual_seed(0)", "") + text, "--restart")
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_run_that_resumes_from_a_copy_is_compared(tmp_path):
+    text = RESTARTED.replace('os.path.exists("last.pt")', 'os.path.exists("copy.pt")')
+    text = text.replace('torch.load("last.pt")', 'torch.load("copy.pt")')
+    text = text.replace('os.replace("last.part", "last.pt")', """
+        os.replace("last.part", "last.pt")
+        import shutil
+        shutil.copy("last.pt", "copy.pt")""").replace("epoch + 1}", "epoch}")
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail
 
 
 @pytest.mark.soak
