@@ -27,7 +27,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
                 optimizer's state, before an optimizer's first step, after step n, at the end;
                 reached: a number that the fingerprints look at has a gradient; made: the
-                steps of each optimizer
+                steps of each optimizer; halves: with --restart, the parameters as halves
     before      with --restart and the like: the fingerprints of each parameter before step n
     loader      an iteration over a DataLoader began
     loading     what that loader is: made (a line), dataset, base (the number of the dataset below
@@ -42,8 +42,9 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 torch.load, which the script may catch)
     saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
                 those in the model's state_dict; weights, state: the share of what the optimizer has
-                now; kept: its tensors of state; opt, made: its number and steps; together: by
-                all ranks; thread: not the main one; caller: a line of another file than `where`
+                now; halves: the weights' fingerprints, if they are halves there; kept: its tensors
+                of state; opt: its number; made: the steps of each; together: by all ranks;
+                thread: not the main one; caller: a line of another file than `where`
     opened, removed   a file to write to: path; existed (it was there, and is written anew)
     elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)
@@ -124,8 +125,9 @@ class Worker(Facts):
 
     @cached_property
     def number_of_steps(self) -> int:
-        seen = max((fact["n"] for fact in self.all("step")), default=0)
-        return max(self.counts.get("step", 0), seen)
+        seen = [fact["n"] for fact in self.all("step")]
+        saved = [fact["step"] for fact in self.all("saved")]  # a process that was ended counts none
+        return max(self.counts.get("step", 0), *seen, *saved, 0)
 
 
 @dataclass(eq=False)

@@ -1,6 +1,7 @@
 """Put the CPU in the place of CUDA devices, in the arguments of torch's functions."""
 
 import functools
+import operator
 
 import _ddp_doctor as recorder
 import torch
@@ -36,10 +37,12 @@ class OnCpu(TorchFunctionMode):
             return function(*args)
         kwargs = _without_cuda(kwargs or {})
         if function is torch.Tensor.to:
-            args = [args[0], *(on_cpu(value, numbers=True) for value in args[1:])]
+            mapped = [on_cpu(value, numbers=True) for value in args[1:]]
+            moves = "device" in kwargs or any(map(operator.is_not, mapped, args[1:]))
+            args = [_without_gaps(args[0]) if moves else args[0], *mapped]
         elif function is torch.Tensor.cuda:
             say("device cuda → cpu")
-            return args[0]
+            return _without_gaps(args[0])
         elif function is torch.Tensor.pin_memory:
             say("pin_memory ignored")
             return args[0]
@@ -50,6 +53,14 @@ class OnCpu(TorchFunctionMode):
         elif function in JOINS and args and torch.is_autocast_enabled("cpu"):
             args = [[*map(_in_bfloat16, args[0])], *args[1:]]
         return function(*args, **kwargs)
+
+
+def _without_gaps(tensor):
+    """A part of another tensor as a copy on a GPU would be: `view` refuses one with gaps."""
+    if recorder.compiling() or tensor.layout is not torch.strided or tensor.is_contiguous():
+        return tensor
+    copy = torch.empty_like(tensor, device="meta")
+    return tensor if copy.stride() == tensor.stride() else tensor.clone()
 
 
 # In an autocast to bfloat16, which replaces one to float16, they refuse a tensor of float16.

@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import around, imports, optimizers, system, training
-from _ddp_doctor.tensors import fingerprint
+from _ddp_doctor.tensors import fingerprint, rounded
 
 
 def watch():
@@ -81,23 +81,24 @@ def _note_file(obj, f, *_, together=False, **__):
         trained = [*(optimizers.parameters_of(optimizer) if optimizer else by_hand)]
         kept = optimizers.state_of(optimizer) if optimizer else ()
         state = [fingerprint(tensor) for tensor in kept]
+    weights, halves = _weights(trained, saved)
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
-        weights=_weights(trained, saved), state=_share(state, saved), kept=len(state),
+        weights=weights, halves=halves, state=_share(state, saved), kept=len(state),
         step=recorder.counts.get("step", 0), where=recorder.where(),
         caller=recorder.caller(), opt=optimizer and optimizers.number_of(optimizer),
-        made=optimizer and optimizers.steps_of(optimizer),
+        made={**optimizers.steps},
     )  # fmt: skip
 
 
 def _weights(trained, saved):
-    """The share of the weights that are in the file, perhaps with half the bits."""
+    """The share of the weights that are in the file; their fingerprints as halves, if those are."""
     share = _share([fingerprint(p) for p in trained], saved)
-    for kind in (torch.float16, torch.bfloat16):
-        if share is not None and share < 0.5:
-            share = _share([fingerprint(p.to(kind)) for p in trained], saved)
-    return share
+    for halves in rounded(trained) if trained and share < 0.5 else ():
+        if (rough := _share(halves, saved)) >= 0.5:
+            return rough, halves
+    return share, None
 
 
 def _share(live, saved):

@@ -6,14 +6,14 @@ import weakref
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import training
-from _ddp_doctor.tensors import fingerprint, local, some, tensors_in
+from _ddp_doctor.tensors import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
 last = None  # the last one that made a step
 stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
 
+steps, _used = {}, {}  # by number: its steps, and the passes it used
 _numbers = {}  # by id
-_steps, _used = {}, {}  # by number: its steps, and the passes it used
 
 
 def watch():
@@ -33,10 +33,10 @@ def _before_step(optimizer, args, kwargs):
 def _note_before_step(optimizer, closure):
     """A step with a closure makes its passes itself, as LBFGS does."""
     number = number_of(optimizer)
-    if recorder.EVERY and number in _steps:
+    if recorder.EVERY and number in steps:
         prints = [*map(fingerprint, parameters_of(optimizer))]
-        recorder.fact("before", opt=number, n=_steps[number] + 1, parameters=prints)
-    if number in _steps or not _is_one_to_look_at(number):
+        recorder.fact("before", opt=number, n=steps[number] + 1, parameters=prints)
+    if number in steps or not _is_one_to_look_at(number):
         return
     if closure or _follows_a_pass(optimizer):
         parameters = parameters_of(optimizer)
@@ -46,6 +46,7 @@ def _note_before_step(optimizer, closure):
             sharded=any(hasattr(p, "to_local") for p in parameters),
             tensor_parallel=any(map(_splits_a_layer, parameters)),
             numbers=sum(p.numel() for p in parameters), where=recorder.where(),
+            halves=[*rounded(parameters)] if recorder.EVERY else [],
         )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ def _passes():
 @recorder.guarded
 def _note_step(optimizer):
     opt = number_of(optimizer)
-    number = _steps[opt] = steps_of(optimizer) + 1
+    number = steps[opt] = steps.get(opt, 0) + 1
     if not _is_one_to_look_at(opt) or not recorder.due(number):
         return
     training.write_losses()
@@ -101,10 +102,6 @@ def _note_step(optimizer):
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),
         loader=training.loader,
     )  # fmt: skip
-
-
-def steps_of(optimizer):
-    return _steps.get(number_of(optimizer), 0)
 
 
 def parameters_of(optimizer):
@@ -135,4 +132,4 @@ def _replica(optimizer):
 @recorder.guarded
 def _note_end():
     if last is not None:
-        recorder.fact("last", **_replica(last), steps=recorder.counts["step"], made=_steps)
+        recorder.fact("last", **_replica(last), steps=recorder.counts["step"], made=steps)

@@ -270,6 +270,7 @@ def _is_theirs(file):
     return (
         file[:1] != "<"
         and path.startswith(tuple(homes))
+        and os.path.isfile(path)  # a compiled library has relative names of its sources
         and not path.startswith(_libraries)
         and f"{os.sep}site-packages{os.sep}" not in path
         and os.path.basename(file) not in os.environ.get("DOCTOR_NOT_THEIRS", "").split(os.pathsep)

@@ -14,6 +14,12 @@ def fingerprint(tensor):
     return f"{zlib.crc32(memoryview(bits.numpy())):08x}"
 
 
+def rounded(tensors):
+    """The fingerprints of the tensors as halves, of each kind."""
+    for kind in (torch.float16, torch.bfloat16):
+        yield [fingerprint(tensor.detach().to(kind)) for tensor in tensors]
+
+
 def some(tensor):
     """All numbers of a tensor, or MOST of them."""
     flat = tensor.reshape(-1)

@@ -70,10 +70,11 @@ def in_place(run):
     another name, and `os.replace` it when it is whole.
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
-    over, seen = [], set()  # a file of an earlier run may have had the name before
+    over, seen = [], {}  # a file of an earlier run may have had the name before
     for worker, fact, path in saves(run):
-        again = fact["existed"] and (worker, path) in seen
-        seen.add((worker, path))
+        step = seen.get((worker, path))
+        again = fact["existed"] and step is not None and (step != fact["step"] or not step)
+        seen[worker, path] = fact["step"]
         if again and fact["path"] not in renamed and not fact["together"]:
             over.append((fact, path))
     if over:
@@ -112,7 +113,8 @@ def _continues(worker, fact):
     last = worker.first("last")
     if not last or fact["opt"] is None:
         return fact["step"] < worker.number_of_steps
-    return last["made"][str(fact["opt"])] > fact["made"]
+    opt = str(fact["opt"])
+    return last["made"][opt] > fact["made"][opt]
 
 
 @rule("note")

@@ -149,8 +149,12 @@ def resume_weights(run):
     for worker, first, saved in _pairs(run):
         # After the step, a script may change them: clip, normalize, move a moving average.
         same = [known for known in before if known.rank == worker.rank]
-        due = [f for known in same for f in known.all("before") if f["n"] == saved["n"] + 1]
-        if all(fact["parameters"] != first["parameters"] for fact in (saved, *due)):
+        due = [
+            fact for known in same for fact in known.all("before")
+            if (fact["opt"], fact["n"]) == (saved["opt"], saved["n"] + 1)
+        ]  # fmt: skip
+        halves = any(fact["halves"] in first["halves"] for fact in _resumed_from(run))
+        if not halves and all(f["parameters"] != first["parameters"] for f in (saved, *due)):
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"
             ), first["where"]
@@ -175,14 +179,22 @@ def resume_optimizer(run):
 
 
 def _pairs(run):
-    """Per rank: an optimizer before its first step after the restart, and after the saved step."""
-    before = {worker.rank: worker for worker in run.attempts[0].trained}
-    number = _saved(run) if _again(run) else None
-    for worker in _again(run):
-        if number and worker.rank in before and len(worker.all("first")) == 1:
-            for step in before[worker.rank].all("step"):
-                if step["n"] == number:
-                    yield worker, worker.first("first"), step
+    """Per rank and optimizer: before its first step after the restart, and after the saved step.
+
+    Only of optimizers that step before the save and after it, and not of one that is made anew.
+    """
+    save = max(_resumed_from(run), key=lambda fact: fact["step"], default=None)
+    for worker in _again(run) if save else ():
+        known, undisturbed = (
+            next((one for one in others if one.rank == worker.rank), None)
+            for others in (run.attempts[0].trained, run.reference.trained)
+        )
+        ends = undisturbed.first("last") if known and undisturbed else None
+        for first in worker.all("first") if ends else ():
+            made, all_of = (fact["made"].get(str(first["opt"]), 0) for fact in (save, ends))
+            for step in known.all("step") if all_of > made else ():
+                if (step["opt"], step["n"]) == (first["opt"], made):
+                    yield worker, first, step
 
 
 @rule("warning")

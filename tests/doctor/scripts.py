@@ -183,7 +183,7 @@ for iteration in range(20):  # so that a new one gets an old one's id
 for step in range(1, 15):
     train(DataLoader(Subset(data, range(8)), 8), model, optimizer)
     if step in (1, 8):
-        torch.save(model.state_dict(), f"{step}.pt")
+        [torch.save(model.state_dict(), f"{step}.pt") for why in ("best", "last")]
 """,
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):

@@ -45,7 +45,7 @@ if "RANK" not in os.environ:
     raise SystemExit([os.wait() for _ in range(2)] and 0)
 dist.init_process_group("gloo")
 train(DataLoader(data, 8, sampler=DistributedSampler(data)), DDP(model), optimizer)
-raise ValueError("a bad sample")
+exec(compile("raise ValueError('a bad sample')", "a/part.pyx", "exec"))
 """
 
 
@@ -56,3 +56,4 @@ def test_an_exception_that_a_launcher_hides_is_named(tmp_path, trains):
     assert seen.ran.status == 1 and seen.severe[0] == "crashed", seen.ran.tail
     why = "ValueError: a bad sample" if trains else "variable MASTER_PORT expected, but not set"
     assert why in seen.found["crashed"][0]["evidence"]
+    assert seen.found["crashed"][0]["where"].startswith("train.py:")  # not the name that it gave

@@ -131,6 +131,9 @@ def devices():
     cuda.get_device_name(), cuda.get_device_properties(rank).total_memory
     assert cuda.get_device_capability() >= (7, 0) and cuda.is_bf16_supported()
     assert torch.version.cuda >= "12"
+    part, columns = torch.zeros(4, 4)[:, :2], torch.zeros(4, 4).T
+    assert part.cuda().is_contiguous() and part.to("cuda").is_contiguous()
+    assert columns.cuda() is columns and part.to(torch.float32) is part
     cuda.memory_allocated() + cuda.max_memory_reserved() + acc.max_memory_allocated()
     cuda.reset_peak_memory_stats(), cuda.memory_stats()["any"], cuda.mem_get_info()
     cuda.empty_cache(), cuda.ipc_collect(), cuda.memory_summary(), torch.get_device_module("cuda")

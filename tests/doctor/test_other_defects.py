@@ -180,8 +180,8 @@ def test_a_checkpoint_of_half_the_bits_is_one(tmp_path):
     text = """
 for epoch in range(3):
     train(DataLoader(data, 8), model, optimizer)
+    epoch == 2 or torch.save(model, "first.pt")
     torch.save({"model": copy.deepcopy(model).half()}, "last.pt")
-    epoch or [torch.save(model, "first.pt") for _ in range(2)]
 """
     seen = python(tmp_path, BEGIN + text)
     assert seen.severe == ["in-place"], seen.ran.tail

@@ -92,8 +92,7 @@ def test_a_launcher_that_hides_the_status_is_started_again(tmp_path):
     assert seen.severe == ["resume-fails"], seen.ran.tail
 
 
-@pytest.mark.soak
-def test_data_that_begin_again_are_found_with_two_optimizers(tmp_path):
+def test_an_optimizer_beside_another_is_compared(tmp_path):
     text = """
 model(torch.zeros(2, 4))
 other = torch.nn.Linear(1, 1)
@@ -104,8 +103,22 @@ def also(x):
     other(x[:, :1]).mean().backward()
     second.step()
 """ + RESTARTED.replace(EPOCH, f"{EPOCH[:-1]}, also)")
+    text = text.replace("{**state,", '{**state, "other": other.state_dict(),')
+    text = text.replace("    begin =", '    other.load_state_dict(state["other"])\n    begin =')
     seen = python(tmp_path, BEGIN + text, "--restart")
-    assert "resume-data" in seen.severe, seen.ran.tail
+    assert seen.severe[:1] == ["resume-optimizer"] and "resume-data" in seen.severe, seen.ran.tail
+    assert "resume-weights" not in seen.severe
+    assert "Adam begins with no state" in seen.found["resume-optimizer"][0]["evidence"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("loads", "severe"), [(True, []), (False, ["resume-weights"])])
+def test_a_checkpoint_of_halves_is_compared_with_halves(tmp_path, loads, severe):
+    text = RESTARTED.replace('"model": model.', '"model": copy.deepcopy(model).half().')
+    if not loads:
+        text = text.replace("    model.load_state_dict", "    network().load_state_dict")
+    seen = python(tmp_path, BEGIN + text.replace("shuffle=True", "shuffle=False"), "--restart")
+    assert [name for name in seen.severe if "weights" in name] == severe, seen.ran.tail
 
 
 @pytest.mark.soak
