@@ -98,17 +98,25 @@ model(torch.zeros(2, 4))
 other = torch.nn.Linear(1, 1)
 second = torch.optim.Adam(other.parameters(), 0.1)
 
-def also(x):
+def also():
     second.zero_grad()
-    other(x[:, :1]).mean().backward()
+    other(torch.ones(2, 1)).mean().backward()
     second.step()
-""" + RESTARTED.replace(EPOCH, f"{EPOCH[:-1]}, also)")
+""" + RESTARTED.replace(EPOCH, f"{EPOCH[:-1]}, after=also)")
     text = text.replace("{**state,", '{**state, "other": other.state_dict(),')
     text = text.replace("    begin =", '    other.load_state_dict(state["other"])\n    begin =')
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert seen.severe[:1] == ["resume-optimizer"] and "resume-data" in seen.severe, seen.ran.tail
     assert "resume-weights" not in seen.severe
     assert "Adam begins with no state" in seen.found["resume-optimizer"][0]["evidence"]
+
+
+@pytest.mark.soak
+def test_an_optimizer_that_is_made_anew_has_no_state_to_restore(tmp_path):
+    epoch = f"optimizer = torch.optim.Adam(model.parameters())\n    {EPOCH}"
+    text = RESTARTED.replace(EPOCH, epoch.replace("shuffle=True", "shuffle=epoch % 2 > 0"))
+    seen = python(tmp_path, BEGIN.replace("torch.manual_seed(0)", "") + text, "--restart")
+    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
 
 
 @pytest.mark.soak
