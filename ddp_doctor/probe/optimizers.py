@@ -96,7 +96,7 @@ def _note_step(optimizer):
     dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     names = [training.names.get(id(p)) for p in parameters if p.grad is None]
     recorder.fact(
-        "step", opt=opt, n=number, **_replica(optimizer),
+        "step", opt=opt, n=number, type=type(optimizer).__name__, **_replica(optimizer),
         norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
         reached=any(bool(some(local(p.grad)).any()) for p in dense),
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),

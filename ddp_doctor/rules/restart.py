@@ -182,19 +182,33 @@ def _pairs(run):
     """Per rank and optimizer: before its first step after the restart, and after the saved step.
 
     Only of optimizers that step before the save and after it, and not of one that is made anew.
+    Another one may be the first to step after a restart, so they are known by type and size.
     """
     save = max(_resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in _again(run) if save else ():
-        known, undisturbed = (
-            next((one for one in others if one.rank == worker.rank), None)
-            for others in (run.attempts[0].trained, run.reference.trained)
-        )
-        ends = undisturbed.first("last") if known and undisturbed else None
-        for first in worker.all("first") if ends else ():
-            made, all_of = (fact["made"].get(str(first["opt"]), 0) for fact in (save, ends))
-            for step in known.all("step") if all_of > made else ():
-                if (step["opt"], step["n"]) == (first["opt"], made):
-                    yield worker, first, step
+        for old in _lasting(run, worker.rank, save):
+            twins = [one for one in _lasting(run, worker.rank, save) if _kind(one) == _kind(old)]
+            new = [first for first in worker.all("first") if _kind(first) == _kind(old)]
+            if len(new) == len(twins):
+                yield worker, new[twins.index(old)], old
+
+
+def _lasting(run, rank, save):
+    """What was noted of the optimizers of a rank after their last step before the save."""
+    known, undisturbed = (
+        next((worker for worker in workers if worker.rank == rank), None)
+        for workers in (run.attempts[0].trained, run.reference.trained)
+    )
+    ends = undisturbed and undisturbed.first("last")
+    if not known or not ends:
+        return []
+    made = {opt: n for opt, n in save["made"].items() if ends["made"].get(opt, 0) > n}
+    steps = [step for step in known.all("step") if made.get(str(step["opt"])) == step["n"]]
+    return sorted(steps, key=lambda step: step["opt"])
+
+
+def _kind(fact):
+    return fact["type"], len(fact["parameters"])
 
 
 @rule("warning")
