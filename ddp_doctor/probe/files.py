@@ -16,6 +16,7 @@ def watch():
     torch.load = around(torch.load, after=_note_load, failed=_note_load)
     pickle.dump = around(pickle.dump, _before_save, _note_file)
     imports.after("torch.distributed.checkpoint", _watch_dcp)
+    imports.after("safetensors", _watch_safe_open)
     imports.after("safetensors.torch", _watch_safetensors)
 
 
@@ -43,6 +44,15 @@ def _watch_safetensors(module):
 
     module.save_file = around(module.save_file, before, note)
     module.load_file = around(module.load_file, after=_note_load)
+
+
+def _watch_safe_open(module):
+    """Transformers reads a checkpoint tensor by tensor."""
+
+    def note_load(filename, *_, **__):
+        _note_load(filename)
+
+    module.safe_open = around(module.safe_open, after=note_load)
 
 
 _existed = False

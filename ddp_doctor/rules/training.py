@@ -123,7 +123,8 @@ def sync_every_microstep(run):
         steps, passes = worker.number_of_steps, worker.counts.get("backward", 0)
         synced = [fact["sync"] for fact in worker.all("forward")]
         one = len(worker.all("first")) == 1 and len(worker.all("replicated")) == 1
-        if one and steps and passes >= 2 * steps and len(run.trained) > 1 and all(synced):
+        each = worker.counts.get("forward", 0) >= passes  # DDP reduces only the first of a forward
+        if one and each and passes >= 2 * steps > 0 and len(run.trained) > 1 and all(synced):
             yield f"{passes:,} backward passes for {steps:,} steps", where([worker], "backward")
 
 

@@ -250,3 +250,21 @@ for step in range(3):
     optimizer.step()
 """
     assert python(tmp_path, BEGIN + text).severe == ["not-causal"]
+
+
+@pytest.mark.soak
+def test_a_second_backward_pass_is_not_reduced(tmp_path):
+    text = """
+dist.init_process_group("gloo")
+model = DDP(model)
+for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
+    optimizer.zero_grad()
+    out = model(x)
+    F.mse_loss(out, y).backward(retain_graph=True)
+    out.pow(2).mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["diverged"] and "sync-every-microstep" not in seen.found, seen.ran.tail

@@ -213,3 +213,20 @@ load()
 """
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert [name for name in seen.severe if "resume" in name] == severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_checkpoint_that_is_read_tensor_by_tensor_is_compared(tmp_path):
+    text = """
+from safetensors import safe_open
+from safetensors.torch import save_file
+if os.path.exists("last.safetensors"):
+    with safe_open(filename="last.safetensors", framework="pt") as file:
+        model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+for epoch in range(6):
+    train(DataLoader(data, 8), model, optimizer)
+    save_file(model.state_dict(), "last.part")
+    os.replace("last.part", "last.safetensors")
+"""
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail
