@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ..facts import lost
 from ..rule import rule
 from .files import saves
+from .replicas import diverged
 
 
 def _again(run):
@@ -145,16 +146,10 @@ def resume_weights(run):
     The training loses what it has learned. Load the checkpoint into the model that is trained, on
     every rank, before the first step.
     """
-    before = [*run.attempts[0].trained, *(run.reference.trained if run.reference else [])]
     for worker, first, saved in _pairs(run):
-        # After the step, a script may change them: clip, normalize, move a moving average.
-        same = [known for known in before if known.rank == worker.rank]
-        due = [
-            fact for known in same for fact in known.all("before")
-            if (fact["opt"], fact["n"]) == (saved["opt"], saved["n"] + 1)
-        ]  # fmt: skip
+        due = [fact["parameters"] for fact in _due(run, worker.rank, saved)]
         halves = any(fact["halves"] in first["halves"] for fact in _resumed_from(run))
-        if not halves and all(f["parameters"] != first["parameters"] for f in (saved, *due)):
+        if not halves and first["parameters"] not in due:
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"
             ), first["where"]
@@ -169,7 +164,8 @@ def resume_optimizer(run):
     load it on every rank.
     """
     for worker, first, saved in _pairs(run):
-        if saved["state"] and first["state"] != saved["state"]:
+        due = [fact.get("state") for fact in _due(run, worker.rank, saved)]
+        if saved["state"] and first["state"] not in due:
             has = "no state" if not first["state"] else "another state"
             yield (
                 f"{worker.name}'s {first['type']} begins with {has}; after step {saved['n']:,} it "
@@ -191,6 +187,21 @@ def _pairs(run):
             new = [first for first in worker.all("first") if _kind(first) == _kind(old)]
             if len(new) == len(twins):
                 yield worker, new[twins.index(old)], old
+
+
+def _due(run, rank, saved):
+    """What a rank may begin with: what it had after the saved step, or right before the next one.
+
+    In between, a script may change weights: clip, normalize, move a moving average. Also what a
+    rank had that began equal and saves: if the two are not equal any more, that is another defect.
+    """
+    savers = {worker.rank for worker, _, _ in saves(run)}
+    known = [*run.attempts[0].trained, *run.reference.trained]
+    begins = [w.first("first")["parameters"] for w in known if w.rank == rank]
+    equal = [w for w in known if w.rank in savers and w.first("first")["parameters"] in begins]
+    facts = [f for w in known if w.rank == rank or w in equal for f in w.all("step", "before")]
+    due = saved["opt"], saved["n"]
+    return [fact for fact in facts if (fact["opt"], fact["n"] - (fact["kind"] == "before")) == due]
 
 
 def _lasting(run, rank, save):
@@ -244,9 +255,10 @@ def resume_differs(run):
     Something that the training depends on is not restored: often the random state (of dropout, or
     of the shuffling), a scheduler, or a GradScaler.
     """
+    if not (ends_differently(run) and _read_checkpoint(run) and run.repeats):
+        return
     others = (resume_count, resume_weights, resume_optimizer, resume_data)
-    found = any([*one(run)] for one in others)
-    if ends_differently(run) and _read_checkpoint(run) and run.repeats and not found:
+    if not any([*one(run)] for one in others) and not [*diverged(run.reference)]:
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 
 

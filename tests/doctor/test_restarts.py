@@ -3,7 +3,7 @@
 import pytest
 
 from .doctor import diagnose, python
-from .scripts import BEGIN
+from .scripts import BEGIN, TORCHRUN, with_ddp
 
 EPOCH = "train(DataLoader(data, 8, shuffle=True), model, optimizer)"
 RESTARTED = """
@@ -230,3 +230,17 @@ for epoch in range(6):
 """
     seen = python(tmp_path, BEGIN + text, "--restart")
     assert "resume-count" in seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_ranks_that_were_not_equal_get_the_weights_of_the_one_that_saves(tmp_path):
+    epoch = "train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)"
+    text = RESTARTED.replace(EPOCH, f"{epoch}\n    dist.barrier()").replace(
+        "    if epoch", "    if dist.get_rank() == 0 and epoch"
+    )
+    adam = "optimizer = torch.optim.Adam(model.parameters())\n"
+    text = f'dist.init_process_group("gloo")\n{adam}{text}dist.destroy_process_group()\n'
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py", options=("--restart",))
+    assert seen.severe[0] == "diverged" and "loaded" not in seen.report["not examined"]
+    assert not {"resume-weights", "resume-optimizer", "resume-differs"} & seen.found.keys()
