@@ -247,9 +247,8 @@ def is_helper(process):
     """Whether it does not run the script: torchrun itself, or a helper of multiprocessing."""
     words = process["argv"]
     launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
-    ours = any(word.endswith(".py") or word == "-m" or "spawn_main" in word for word in words)
-    ours |= "-c" in words and not any("import" in w and "multiprocessing" in w for w in words)
-    return (launcher and not process["torchrun"]) or not ours
+    serves = any("import" in w and "multiprocessing" in w and "spawn_main" not in w for w in words)
+    return serves or (launcher and not process["torchrun"])
 
 
 def shown(numbers: list[int], most: int = 3) -> str:

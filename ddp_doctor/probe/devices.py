@@ -7,6 +7,8 @@ import _ddp_doctor as recorder
 import torch
 from torch.overrides import TorchFunctionMode
 
+HALVES = "autocast float16 → bfloat16"
+
 _said = set()
 
 
@@ -50,6 +52,8 @@ class OnCpu(TorchFunctionMode):
             return None
         elif function is torch.device and args and type(args[0]) is int:
             args = ["cuda", args[0]]  # an index alone is an error without a GPU
+        elif function is torch.Tensor.numpy and HALVES in _said:
+            args = [_in_float16(args[0]), *args[1:]]
         elif function in JOINS and args and torch.is_autocast_enabled("cpu"):
             args = [[*map(_in_bfloat16, args[0])], *args[1:]]
         return function(*args, **kwargs)
@@ -67,6 +71,11 @@ def _without_gaps(tensor):
 JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack}
 
 
+def _in_float16(tensor):
+    """An array cannot have bfloat16, but on a GPU this would be float16."""
+    return tensor.to(torch.float16) if tensor.dtype == torch.bfloat16 else tensor
+
+
 def _in_bfloat16(tensor):
     half = isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16
     return tensor.to(torch.bfloat16) if half else tensor
@@ -75,6 +84,7 @@ def _in_bfloat16(tensor):
 CHANGED = {
     *JOINS,
     torch.Tensor.cuda,
+    torch.Tensor.numpy,
     torch.Tensor.pin_memory,
     torch.Tensor.record_stream,
     torch.Tensor.to,

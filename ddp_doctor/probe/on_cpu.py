@@ -13,7 +13,7 @@ import threading
 import torch
 import torch.distributed as dist
 from _ddp_doctor import fake_cuda, imports
-from _ddp_doctor.devices import Generator, OnCpu, in_mode, on_cpu, say, without_cuda
+from _ddp_doctor.devices import HALVES, Generator, OnCpu, in_mode, on_cpu, say, without_cuda
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import DataParallel, SyncBatchNorm
 from torch.nn.attention import SDPBackend
@@ -81,7 +81,7 @@ def _map_precision():
     def autocast(original, self, device_type, dtype=None, *rest, **options):
         device = on_cpu(device_type)
         if device != device_type and dtype in (None, torch.float16):
-            say("autocast float16 → bfloat16")  # many CPUs are slow with float16
+            say(HALVES)  # many CPUs are slow with float16
             dtype = torch.bfloat16
         original(self, device, dtype, *rest, **options)
 

@@ -67,6 +67,14 @@ def test_ignored_signals_do_not_stop_the_limit(tmp_path):
     assert "ended after 2 s" in seen.report["header"]
 
 
+@pytest.mark.parametrize("words", ["train", "- < train"])
+def test_a_script_may_have_any_name(tmp_path, words):
+    (tmp_path / "train").write_text(BEGIN + "train(DataLoader(data, 8), model, optimizer)\n")
+    seen = diagnose(tmp_path, "sh", "-c", f"python {words}")
+    assert seen.report["header"].startswith("1 rank, 10 optimizer steps"), seen.ran.tail
+    assert not seen.severe
+
+
 def test_a_killed_command_keeps_its_status(tmp_path):
     seen = diagnose(tmp_path, *script(tmp_path, "import os; os.kill(os.getpid(), 9)"))
     assert seen.ran.status == 128 + signal.SIGKILL

@@ -131,6 +131,9 @@ def devices():
     cuda.get_device_name(), cuda.get_device_properties(rank).total_memory
     assert cuda.get_device_capability() >= (7, 0) and cuda.is_bf16_supported()
     assert torch.version.cuda >= "12"
+    with torch.autocast("cuda", torch.float16):
+        square = torch.ones(2, 2, device="cuda")
+        assert (square @ square).cpu().numpy().dtype == "float16"
     part, columns = torch.zeros(4, 4)[:, :2], torch.zeros(4, 4).T
     assert part.cuda().is_contiguous() and part.to("cuda").is_contiguous()
     assert columns.cuda() is columns and part.to(torch.float32) is part
