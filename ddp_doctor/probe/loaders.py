@@ -272,3 +272,5 @@ def _finish(iterator):
 def _end_all():
     while _epochs:
         _epochs.popitem()[1].end()
+    _loaders.clear()
+    _bases.clear()

@@ -43,7 +43,7 @@ def watch():
     autograd.grad = recorder.around(autograd.grad, _counting("grad"))
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = recorder.around(scheduler.step, _counting("scheduler"))
-    recorder.at_end.append(write_losses)
+    recorder.at_end.append(_note_end)
 
 
 def _counting(kind):
@@ -181,6 +181,13 @@ def write_losses():
         values = [None if loss is None else float(loss) for loss in _losses]
         recorder.fact("losses", first=_first_loss, values=values)
         _losses.clear()
+
+
+@recorder.guarded
+def _note_end():
+    global model
+    write_losses()
+    model = torch.nn.Module()
 
 
 def is_one_of_several():

@@ -67,7 +67,7 @@ def test_ignored_signals_do_not_stop_the_limit(tmp_path):
     assert "ended after 2 s" in seen.report["header"]
 
 
-@pytest.mark.parametrize("words", ["train", "- < train"])
+@pytest.mark.parametrize("words", ["train", pytest.param("- < train", marks=pytest.mark.soak)])
 def test_a_script_may_have_any_name(tmp_path, words):
     (tmp_path / "train").write_text(BEGIN + "train(DataLoader(data, 8), model, optimizer)\n")
     seen = diagnose(tmp_path, "sh", "-c", f"python {words}")

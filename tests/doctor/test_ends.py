@@ -49,7 +49,7 @@ exec(compile("raise ValueError('a bad sample')", "a/part.pyx", "exec"))
 """
 
 
-@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("trains", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_an_exception_that_a_launcher_hides_is_named(tmp_path, trains):
     meet = {"MASTER_PORT": str(free_port())} if trains else {}
     seen = python(tmp_path, with_ddp(LOSES_THE_STATUS.replace("MEET", str(meet))))

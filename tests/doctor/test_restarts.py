@@ -193,7 +193,8 @@ def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
 @pytest.mark.parametrize(
     ("begin", "save", "severe"),
     [("torch.save(model.state_dict(), 'last.pt')", "True", []),
-     ("pass", "epoch < 2 and not os.path.exists('last.pt')", []),
+     pytest.param("pass", "epoch < 2 and not os.path.exists('last.pt')", [],
+                  marks=pytest.mark.soak),
      pytest.param("os.path.exists('last.pt') and load()", "True", ["resume-count"],
                   marks=pytest.mark.soak)],
 )  # fmt: skip
