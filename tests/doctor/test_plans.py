@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from ddp_doctor.copies import copy, share_repository
 from docs.defects import CORRECT
 
 from .doctor import diagnose, python
@@ -79,14 +80,30 @@ def test_files_outside_the_folder_are_named(tmp_path):
     assert why == f"files outside the folder, which both runs wrote to: {outside}"
 
 
-@pytest.mark.parametrize("part", [".", pytest.param("part", marks=pytest.mark.soak)])
+COMMIT = ["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm"]
+
+
+def test_a_copy_is_at_the_commit_of_its_folder(tmp_path):
+    folder, target = tmp_path / "project", tmp_path / "copies" / "project"
+    folder.mkdir()
+    (folder / "train.py").touch()
+    for words in (["git", "init", "-q"], ["git", "add", "."], [*COMMIT, "First"]):
+        subprocess.run(words, cwd=folder, check=True)
+    copy(folder, target)
+    share_repository(folder, target)
+    for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        here, there = (subprocess.check_output(["git", *words], cwd=p) for p in (folder, target))
+        assert here == there
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", [".", "part"])
 def test_what_a_copy_commits_is_not_in_the_repository(tmp_path, part):
     folder = tmp_path / "project" / part
     folder.mkdir(parents=True)
-    commit = ["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm"]
-    asks = f"import subprocess\nsubprocess.run({commit} + ['Second'], check=True)\n"
+    asks = f"import subprocess\nsubprocess.run({COMMIT} + ['Second'], check=True)\n"
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    subprocess.run([*commit, "First"], cwd=folder, check=True)
+    subprocess.run([*COMMIT, "First"], cwd=folder, check=True)
     files = sorted((tmp_path / "project" / ".git").rglob("*"))
     seen = python(folder, asks + CORRECT, "--restart")
     assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail

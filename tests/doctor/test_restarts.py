@@ -92,7 +92,8 @@ def test_a_launcher_that_hides_the_status_is_started_again(tmp_path):
     assert seen.severe == ["resume-fails"], seen.ran.tail
 
 
-@pytest.mark.parametrize("restores", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("restores", [False, True])
 def test_an_optimizer_beside_another_is_compared(tmp_path, restores):
     text = """
 model(torch.zeros(2, 4))
