@@ -93,7 +93,7 @@ def _note_forward(module, args, kwargs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
     global model
-    parameter = next(iter(module.parameters()), None)  # a module of its own may return a list
+    parameter = next(iter(module.parameters()), None)  # an override may return a list
     inputs = tensors_in([*args, *kwargs.values()])
     if parameter is None or not inputs or inputs[0].requires_grad:
         return

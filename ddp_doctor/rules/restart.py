@@ -182,8 +182,9 @@ def _pairs(run):
     """
     save = max(_resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in _again(run) if save else ():
-        for old in _lasting(run, worker.rank, save):
-            twins = [one for one in _lasting(run, worker.rank, save) if _kind(one) == _kind(old)]
+        lasting = _lasting(run, worker.rank, save)
+        for old in lasting:
+            twins = [one for one in lasting if _kind(one) == _kind(old)]
             new = [first for first in worker.all("first") if _kind(first) == _kind(old)]
             if len(new) == len(twins):
                 yield worker, new[twins.index(old)], old

@@ -259,7 +259,7 @@ own = Subset(data, [*range(dist.get_rank(), 79, 2), 0][:40])
 train(DataLoader(own, 8, shuffle=True), DDP(model), optimizer)
 dist.destroy_process_group()
 """,
-    "a module that is imported once its first attribute is asked for, and then fails": """
+    "a lazy module, whose import fails": """
 import sys, types
 
 class Lazy(types.ModuleType):
