@@ -26,8 +26,9 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     losses      of backward passes, from number `first` on, if there are several ranks
     first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
                 optimizer's state, before an optimizer's first step, after step n, at the end;
-                reached: a number that the fingerprints look at has a gradient; made: the
-                steps of each optimizer; halves: with --restart, the parameters as halves
+                reached: a number that the fingerprints look at has a gradient; through and
+                in_train_mode: of the last forward pass; made: the steps of each optimizer; ends:
+                the parameters of each of the last; halves: with --restart, as halves
     before      with --restart and the like: the fingerprints of each parameter before step n
     loader      an iteration over a DataLoader began
     loading     what that loader is: made (a line), dataset, base (the number of the dataset below
@@ -41,10 +42,11 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     loaded      path (None: memory), behind (the file behind it, if it is a link), error (of
                 torch.load, which the script may catch)
     saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
-                those in the model's state_dict; weights, state: the share of what the optimizer has
-                now; halves: the weights' fingerprints, if they are halves there; kept: its tensors
-                of state; opt: its number; made: the steps of each; together: by all ranks;
-                thread: not the main one; caller: a line of another file than `where`
+                those in the model's state_dict; weights: the share of those of the last optimizer;
+                halves: their fingerprints, if they are halves there; parts: of each of the last
+                optimizers, the shares of its weights and state, and its tensors of state (kept);
+                made: the steps of each; together: by all ranks; thread: not the main one; caller:
+                a line of another file than `where`
     opened, removed   a file to write to: path; existed (it was there, and is written anew)
     elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)

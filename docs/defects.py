@@ -55,6 +55,7 @@ CASES = [
     Case("nan", "loss.backward()", "(loss / 0).backward()", "optimizer.step()"),
     Case("not-causal", "dtype=torch.bool), 1)", "), 1)", "model(tokens, targets)"),
     Case("eval-in-train-mode", "    model.eval()\n", "", "model(*batch)"),
+    Case("trains-in-eval-mode", "    model.train()\n", "", "model(tokens, targets)"),
     Case("several-writers", "if rank == 0 and (epoch", "if (epoch", "torch.save(", ("crashed",)),
     Case("in-place", 'f"{PATH}.part")\n    os', "PATH)\n    # os", "torch.save("),
     Case("state-missing", ', "optimizer": optimizer.state_dict()}', "}", "torch.save("),

@@ -84,22 +84,26 @@ def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
     content = _leaves(obj)
     saved = {leaf["print"] for leaf in content}
-    optimizer = optimizers.last
-    trained, state = [], []
+    optimizer, parts = optimizers.last, []
+    by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
+    trained = [*(optimizers.parameters_of(optimizer) if optimizer else by_hand)]
+    weights, halves = _weights([] if thread else trained, saved)
     if not thread:
-        by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
-        trained = [*(optimizers.parameters_of(optimizer) if optimizer else by_hand)]
-        kept = optimizers.state_of(optimizer) if optimizer else ()
-        state = [fingerprint(tensor) for tensor in kept]
-    weights, halves = _weights(trained, saved)
+        parts = [_part(one, saved) for one in optimizers.recent()]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
-        weights=weights, halves=halves, state=_share(state, saved), kept=len(state),
-        step=recorder.counts.get("step", 0), where=recorder.where(),
-        caller=recorder.caller(), opt=optimizer and optimizers.number_of(optimizer),
-        made={**optimizers.steps},
+        weights=weights, halves=halves, parts=parts, made={**optimizers.steps},
+        step=recorder.counts.get("step", 0), where=recorder.where(), caller=recorder.caller(),
     )  # fmt: skip
+
+
+def _part(optimizer, saved):
+    """What the file has of an optimizer."""
+    weights, _ = _weights(optimizers.parameters_of(optimizer), saved)
+    state = [fingerprint(tensor) for tensor in optimizers.state_of(optimizer)]
+    number = optimizers.number_of(optimizer)
+    return {"opt": number, "weights": weights, "state": _share(state, saved), "kept": len(state)}
 
 
 def _weights(trained, saved):

@@ -9,10 +9,12 @@ from _ddp_doctor import training
 from _ddp_doctor.tensors import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
+RECENT = 16  # steps of all: kept for longer, those of an earlier stage would take memory
 last = None  # the last one that made a step
 stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
 
 steps, _used = {}, {}  # by number: its steps, and the passes it used
+_recent = {}  # by number: one that stepped, and how many steps of all there were
 _numbers = {}  # by id
 
 
@@ -69,9 +71,9 @@ def _after_step(optimizer, args, kwargs):
         return
     stepping = None
     if _follows_a_pass(optimizer):
-        _used[number_of(optimizer)], last = _passes(), optimizer
-        recorder.count("step")
-        _note_step(optimizer)
+        opt, last = number_of(optimizer), optimizer
+        _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
+        _note_step(optimizer, opt)
 
 
 def _follows_a_pass(optimizer):
@@ -84,9 +86,10 @@ def _passes():
 
 
 @recorder.guarded
-def _note_step(optimizer):
-    opt = number_of(optimizer)
+def _note_step(optimizer, opt):
     number = steps[opt] = steps.get(opt, 0) + 1
+    for old in [old for old in _recent if _recent[opt][1] - _recent[old][1] > RECENT]:
+        del _recent[old]
     if not _is_one_to_look_at(opt) or not recorder.due(number):
         return
     training.write_losses()
@@ -100,8 +103,13 @@ def _note_step(optimizer):
         norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
         reached=any(bool(some(local(p.grad)).any()) for p in dense),
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),
-        loader=training.loader,
+        loader=training.loader, through=training.through, in_train_mode=training.in_train_mode,
     )  # fmt: skip
+
+
+def recent():
+    """The optimizers that made one of the last steps."""
+    return [optimizer for optimizer, _ in _recent.values()]
 
 
 def parameters_of(optimizer):
@@ -134,5 +142,8 @@ def _note_end():
     """Without the probe, what it keeps would be gone before Python takes itself apart."""
     global last
     if last is not None:
-        recorder.fact("last", **_replica(last), steps=recorder.counts["step"], made=steps)
+        made = recorder.counts["step"]
+        ends = {number_of(one): [*map(fingerprint, parameters_of(one))] for one in recent()}
+        recorder.fact("last", **_replica(last), steps=made, made=steps, ends=ends)
+    _recent.clear()
     last = None

@@ -25,6 +25,7 @@ calls = Calls()
 replicated = set()  # ids of the parameters that DDP synchronizes
 model = torch.nn.Module()  # the last that was called, without its wrappers
 names = {}  # of parameters, by id
+through, in_train_mode = None, None  # of the last forward pass with gradients: a class, its mode
 
 _losses, _first_loss = [], 1
 _noted = False  # whether the backward pass that runs is a fact
@@ -92,7 +93,7 @@ def _watched(call):
 def _note_forward(module, args, kwargs, output):
     """Record a model's input. A loss module has no parameters and does not count. Nor does a model
     whose input is another model's output."""
-    global model
+    global model, through, in_train_mode
     parameter = next(iter(module.parameters()), None)  # an override may return a list
     inputs = tensors_in([*args, *kwargs.values()])
     if parameter is None or not inputs or inputs[0].requires_grad:
@@ -102,10 +103,11 @@ def _note_forward(module, args, kwargs, output):
     if not trained or not torch.is_grad_enabled():
         _note_evaluation(module, trained)
         return
+    through, in_train_mode = type(module).__name__, model.training
     number = recorder.count("forward")
     bypass = model is module and id(parameter) in replicated
     if bypass and recorder.count("bypass") == 1:
-        recorder.fact("bypass", through=type(module).__name__, where=recorder.where())
+        recorder.fact("bypass", through=through, where=recorder.where())
     if not recorder.due(number):
         return
     if number == 1:
@@ -114,7 +116,7 @@ def _note_forward(module, args, kwargs, output):
     rows = first[:ROWS] if first.ndim else first.reshape(1)
     recorder.fact(
         "forward", n=number, rows=[*map(fingerprint, rows)], inputs=[*map(fingerprint, inputs)],
-        samples=len(inputs[0]) if inputs[0].ndim else 1, through=type(module).__name__,
+        samples=len(inputs[0]) if inputs[0].ndim else 1, through=through,
         sync=getattr(module, "require_backward_grad_sync", None), where=recorder.where(),
         loader=loader, live=_live(module),
     )  # fmt: skip

@@ -91,29 +91,37 @@ def state_missing(run):
     A resumed run begins without it, so its weights differ from those of a run that was not
     interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
-    every = [one for one in saves(run) if _continues(*one[:2])]
-    if not every:
-        return
-    whole = [one for one in every if (one[1]["state"] or 0) >= 0.5] or every
     states = [fact for worker in run.ranks for fact in worker.all("saved")]
-    kept = max(fact["kept"] for _, fact, _ in every)
-    if kept and not any((fact["state"] or 0) >= 0.5 for fact in states):
+    whole = {part["opt"] for fact in states for part in fact["parts"] if _has(part, "state")}
+    due, places = {}, []
+    for worker, fact, path in saves(run):
+        parts = [part for part in fact["parts"] if _has(part, "weights")]
+        parts = [part for part in parts if _continues(worker, fact, str(part["opt"]))]
+        due |= {part["opt"]: part["kept"] for part in parts}
+        places += [(fact, path)] if parts else []
+    saved, every = sum(due[opt] for opt in due if opt in whole), sum(due.values())
+    if saved < every:
+        fact, path = places[-1]
         yield (
-            f"{every[-1][2]} has no optimizer state, of which {kept} tensors exist"
-            f"{_called(every[-1][1])}"
-        ), every[-1][1]["where"]
+            f"{path} has {saved} of {every} tensors of optimizer state{_called(fact)}"
+        ), fact["where"]
     keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
-    if any(worker.counts.get("scaler") for worker in run.trained) and "_growth_tracker" not in keys:
-        _, fact, path = whole[-1]
+    scales = any(worker.counts.get("scaler") for worker in run.trained)
+    if places and scales and "_growth_tracker" not in keys:
+        with_state = [one for one in places if any(_has(p, "state") for p in one[0]["parts"])]
+        fact, path = (with_state or places)[-1]
         yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
 
 
-def _continues(worker, fact):
+def _has(part, what):
+    return (part[what] or 0) >= 0.5
+
+
+def _continues(worker, fact, opt):
     """Whether the optimizer made more steps after a save. A new one would begin without state."""
     last = worker.first("last")
-    if not last or fact["opt"] is None:
+    if not last:
         return fact["step"] < worker.number_of_steps
-    opt = str(fact["opt"])
     return last["made"][opt] > fact["made"][opt]
 
 

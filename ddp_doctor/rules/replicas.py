@@ -61,17 +61,28 @@ def diverged(run):
         for key in _common(table)
         if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
     ]
-    ends = {str(fact["parameters"]) for w in run.trained for fact in w.all("last")[-1:]}
-    if not differ or len(ends) == 1 or _common(table)[-1] not in differ:
-        return  # equal again: weights that are averaged now and then
-    begins = {str(w.first("first")["parameters"]) for w in run.trained}
-    since = "before the first step" if len(begins) > 1 else f"after step {differ[0][1]}"
+    last = {opt: (opt, n) for opt, n in _common(table)}
+    differ = [(opt, n) for opt, n in differ if last[opt] in differ and not _ends_equal(run, opt)]
+    if not differ:
+        return
+    opt, step = differ[0]
+    begins = {str(f["parameters"]) for w in run.trained for f in w.all("first") if f["opt"] == opt}
+    since = "before the first step" if len(begins) > 1 else f"after step {step}"
     bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
     cause = "" if run.first("replicated") else "; no model is in DDP"
     if bypass:
         cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
-    place = bypass[0]["where"] if bypass else where(run.trained, "step")
+    place = bypass[0]["where"] if bypass else next(iter(table.values()))[opt, step]["where"]
     yield f"{ranks(run.trained)} differ {since}{cause}", place
+
+
+def _ends_equal(run, opt):
+    """Whether the ranks end with equal weights, as after averaging them now and then.
+
+    Also if it is not known: only the newest optimizers are looked at there.
+    """
+    lasts = [worker.all("last")[-1] for worker in run.trained if worker.first("last")]
+    return len({str(last["ends"].get(str(opt))) for last in lasts}) == 1
 
 
 @rule("error")

@@ -81,8 +81,8 @@ def ends_differently(run) -> bool:
 def resume_fails(run):
     """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
 
-    The checkpoint is of no use. Mostly it cannot be read: `torch.load` reads tensors, numbers and
-    texts only, unless `weights_only=False` is passed for a file that you trust.
+    What was trained is lost. Often `torch.load` refuses the checkpoint: it reads tensors, numbers
+    and texts only, unless `weights_only=False` is passed for a file that you trust.
     """
     raised, status = _failure(run)
     if raised:
@@ -227,7 +227,7 @@ def _kind(fact):
 def resume_data(run):
     """After a restart, the data begin at the start again.
 
-    The first batches are trained on twice, and the last ones never. Restore the epoch's number, the
+    Some batches are trained on twice, and others less often. Restore the epoch's number, the
     position in it, and the random state that draws the batches.
     """
     before = {worker.rank: worker for worker in run.attempts[0].trained}

@@ -64,6 +64,26 @@ def eval_in_train_mode(run):
                 return
 
 
+@rule("warning")
+def trains_in_eval_mode(run):
+    """After an evaluation, the training continues in evaluation mode.
+
+    From then on dropout is off, and batch statistics are no longer updated. Call `model.train()`
+    after each evaluation.
+    """
+    for worker in run.trained[:1]:
+        live = {fact["through"]: fact for fact in worker.all("forward") if fact["live"]}
+        modes = {}
+        for step in worker.all("step"):
+            before = modes.setdefault((step["opt"], step["through"]), step)
+            if before["in_train_mode"] and not step["in_train_mode"] and step["through"] in live:
+                fact = live[step["through"]]
+                yield (
+                    f"step {before['n']:,} had {_live(fact)}, step {step['n']:,} has none"
+                ), fact["where"]
+                return
+
+
 def _live(fact):
     first = fact["live"][0]
     number = fact["live"].count(first)
@@ -137,7 +157,8 @@ def looks_for_unused(run):
     replicated = run.first("replicated")
     steps = [fact for worker in run.trained for fact in worker.all("step")]
     if replicated and replicated["unused"] and steps and not any(fact["without"] for fact in steps):
-        yield f"every parameter had a gradient in all of {len(steps)} looked-at steps", None
+        last = max(fact["n"] for fact in steps)
+        yield f"every parameter had a gradient in all looked-at steps, 1 to {last:,}", None
 
 
 @rule("note")

@@ -185,6 +185,20 @@ for step in range(1, 15):
     if step in (1, 8):
         [torch.save(model.state_dict(), f"{step}.pt") for why in ("best", "last")]
 """,
+    "adversarial examples, which are made in evaluation mode": """
+def attack(x):
+    x.requires_grad_()
+    F.mse_loss(model.eval()(x), y).backward()
+    model.train()
+    x.data += 0.1 * x.grad.sign()
+    x.requires_grad = False
+
+for x, y in DataLoader(data, 8):
+    attack(x)
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+""",
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
     gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])

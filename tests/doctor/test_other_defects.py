@@ -46,6 +46,50 @@ dist.destroy_process_group()
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["diverged"]
 
 
+GAN = """
+def train_both():
+    both = [DDP(network()), network()]
+    optimizers = [torch.optim.SGD(one.parameters(), 0.01) for one in both]
+    for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
+        for model, optimizer in zip(reversed(both), reversed(optimizers)):
+            train([(x, y)], model, optimizer)
+    AFTER
+
+dist.init_process_group("gloo")
+train_both()
+dist.destroy_process_group()
+"""
+
+
+def test_one_of_two_models_is_not_in_ddp(tmp_path):
+    (tmp_path / "train.py").write_text(with_ddp(GAN.replace("AFTER", "")))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.severe == ["diverged"], seen.ran.tail
+
+
+@pytest.mark.soak
+def test_one_of_two_models_is_averaged(tmp_path):
+    average = "[dist.all_reduce(p.data, dist.ReduceOp.AVG) for p in both[1].parameters()]"
+    (tmp_path / "train.py").write_text(with_ddp(GAN.replace("AFTER", average)))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert not seen.severe, seen.ran.tail
+
+
+@pytest.mark.soak
+def test_one_of_two_optimizers_is_not_saved(tmp_path):
+    text = """
+both = [network(), model]
+optimizers = [torch.optim.Adam(one.parameters()) for one in both]
+for epoch in range(2):
+    for pair in zip(both, optimizers):
+        train(DataLoader(data, 8), *pair)
+    models = [one.state_dict() for one in both]
+    torch.save({"models": models, "optimizer": optimizers[1].state_dict()}, f"{epoch}.pt")
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["state-missing"]
+    assert finding["evidence"] == "0.pt has 18 of 36 tensors of optimizer state"
+
+
 @pytest.mark.soak
 def test_a_model_that_is_exported_at_the_end_is_not_the_checkpoint(tmp_path):
     text = """
@@ -57,7 +101,7 @@ for epoch in range(2):
 torch.save(model.state_dict(), "exported.pt")
 """
     (finding,) = python(tmp_path, BEGIN + text).found["state-missing"]
-    assert finding["evidence"].startswith("1.pt has no optimizer state")
+    assert finding["evidence"].startswith("1.pt has 0 of 6 tensors of optimizer state")
 
 
 @pytest.mark.soak
