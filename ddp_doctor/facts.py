@@ -13,7 +13,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 pass), where
     done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
                 a store or of a Barrier
-    peer        a tensor was sent to one rank, or received from one
+    peer        a tensor was sent to one rank, or received from one; inside (a forward pass)
     backward    a backward pass began; of a process alone, not of each
     replicated  DDP wraps a model: unused (it looks for unused parameters), how many it ignored
     forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
@@ -42,7 +42,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     loaded      path (None: memory), behind (the file behind it, if it is a link), error (of
                 torch.load, which the script may catch)
     saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
-                those in the model's state_dict; weights: the share of those of the last optimizer;
+                those in the model's state_dict; weights: the share of those of one optimizer;
                 halves: their fingerprints, if they are halves there; parts: of each of the last
                 optimizers, the shares of its weights and state, and its tensors of state (kept);
                 made: the steps of each; together: by all ranks; thread: not the main one; caller:

@@ -64,8 +64,9 @@ def _note_call(name, *args, **kwargs):
 
 
 def _note_peer(*_, **__):
-    if recorder.count("peer") == 1:
-        recorder.fact("peer")
+    inside = training.calls.running
+    if recorder.count(f"peer {inside}") == 1:
+        recorder.fact("peer", inside=inside)
 
 
 def _begin_ddp(ddp, module=None, *_, **__):

@@ -84,12 +84,12 @@ def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
     content = _leaves(obj)
     saved = {leaf["print"] for leaf in content}
-    optimizer, parts = optimizers.last, []
-    by_hand = training.model.parameters() if recorder.counts.get("backward") else ()
-    trained = [*(optimizers.parameters_of(optimizer) if optimizer else by_hand)]
-    weights, halves = _weights([] if thread else trained, saved)
-    if not thread:
-        parts = [_part(one, saved) for one in optimizers.recent()]
+    recent = [] if thread else optimizers.recent()
+    shares = [_weights(optimizers.parameters_of(one), saved) for one in recent]
+    if not thread and not recent and recorder.counts.get("backward"):  # it steps by hand
+        shares = [_weights([*training.model.parameters()], saved)]
+    weights, halves = max(shares, key=lambda share: share[0] or 0, default=(None, None))
+    parts = [_part(one, share, saved) for one, (share, _) in zip(recent, shares, strict=False)]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=[*training.model.state_dict()],
@@ -98,9 +98,8 @@ def _note_file(obj, f, *_, together=False, **__):
     )  # fmt: skip
 
 
-def _part(optimizer, saved):
+def _part(optimizer, weights, saved):
     """What the file has of an optimizer."""
-    weights, _ = _weights(optimizers.parameters_of(optimizer), saved)
     state = [fingerprint(tensor) for tensor in optimizers.state_of(optimizer)]
     number = optimizers.number_of(optimizer)
     return {"opt": number, "weights": weights, "state": _share(state, saved), "kept": len(state)}

@@ -6,6 +6,7 @@ import dis
 import functools
 import itertools
 import os
+import re
 import weakref
 import zlib
 
@@ -158,17 +159,20 @@ def _describe(loader, epoch):
     base = next((n for n, one in enumerate(_bases) if one is dataset), len(_bases))
     _bases[base : base + 1] = [dataset]
     shared = isinstance(sampler, DistributedSampler)
-    shuffles = sampler.shuffle if shared else isinstance(sampler, RandomSampler)
+
+    def own(name, other=None):  # a subclass may lack some
+        return getattr(sampler, name, None) if shared else other
+
+    shuffles = own("shuffle", isinstance(sampler, RandomSampler))
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
         lists=sketches.of_lists(dataset) if epoch.nth == 0 and training.is_one_of_several() else {},
         sampler=type(sampler).__name__,
-        replicas=sampler.num_replicas if shared else None, rank=sampler.rank if shared else None,
-        seed=sampler.seed if shared and shuffles else None,
+        replicas=own("num_replicas"), rank=own("rank"), seed=own("seed") if shuffles else None,
         divides=not shared and training.is_one_of_several() and _divides(sampler),
-        shuffle=shuffles, cut=cut, drop_last=sampler.drop_last if shared else loader.drop_last,
+        shuffle=shuffles, cut=cut, drop_last=own("drop_last", loader.drop_last),
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
@@ -181,7 +185,8 @@ def _divides(sampler):
 
 
 def _has_no_index(dataset, collate):
-    """Whether it draws each sample itself: the code of its __getitem__ never reads the index."""
+    """Whether it draws each sample itself: its __getitem__ never reads the index, or has a line
+    that puts another one in its place."""
     if isinstance(dataset, range):
         return collate is not default_collate  # which makes the samples, as a NeighborLoader's
     if isinstance(dataset, IterableDataset):
@@ -189,9 +194,13 @@ def _has_no_index(dataset, collate):
     code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
     if code is None or code.co_argcount < 2:
         return False
-    read = [step.argval for step in dis.get_instructions(code)]  # a tuple: two in one instruction
-    index = code.co_varnames[1]
-    return not any(index in name if isinstance(name, tuple) else index == name for name in read)
+    uses = {}  # of the index, by line
+    for step in dis.get_instructions(code):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        for use, name in zip(re.findall("LOAD|STORE", step.opname), names, strict=False):
+            if name == code.co_varnames[1]:
+                uses.setdefault(step.positions.lineno, set()).add(use)
+    return not any("LOAD" in line for line in uses.values()) or {"STORE"} in uses.values()
 
 
 def _subset(dataset):

@@ -41,7 +41,7 @@ def _listen(stream, kind):
 
     def listen(text):
         nonlocal waiting, heard
-        *lines, waiting = (waiting + text).split("\n")
+        *lines, waiting = (waiting + text).replace("\r", "\n").split("\n")  # a bar is redrawn
         for line in lines:
             if heard < MOST_LINES:
                 ends = line if len(line) <= 300 else f"{line[:150]} … {line[-150:]}"

@@ -172,7 +172,8 @@ def _end_backward(*_, **__):
 def _note_loss(number, tensors):
     global _first_loss
     _first_loss = _first_loss if _losses else number
-    _losses.append(tensors[0].detach() if len(tensors) == 1 and tensors[0].numel() == 1 else None)
+    alone = len(tensors) == 1 and tensors[0].numel() == 1
+    _losses.append(tensors[0].detach().clone() if alone else None)  # it may be reduced in place
     if len(_losses) == 256:
         write_losses()
 

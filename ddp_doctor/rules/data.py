@@ -15,9 +15,10 @@ from .replicas import holds_parts, is_sharded
 
 
 def _is_data_parallel(run):
-    """Not if layers are split: then all ranks need the same batch."""
+    """Not if layers or sequences are split: then all ranks need the same batch."""
     split = any(fact.get("tensor_parallel") for fact in run.all("first"))
-    return not split and not holds_parts(run)
+    ring = any(fact["inside"] for fact in run.all("peer"))
+    return not split and not ring and not holds_parts(run)
 
 
 @rule("error")
@@ -137,6 +138,8 @@ def sampler_of_another_rank(run):
     Some samples are seen twice and some never. Leave its `num_replicas` and `rank` out, and build
     it after `init_process_group`.
     """
+    if not _is_data_parallel(run):
+        return
     for (worker, _), fact in loadings(run).items():
         joined = worker.first("joined")
         if joined and fact["replicas"] and worker.facts.index(joined) < worker.facts.index(fact):

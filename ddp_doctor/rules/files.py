@@ -144,8 +144,7 @@ def wrapped_names(run):
 def last_steps_lost(run):
     """The last steps are in no checkpoint.
 
-    The number of epochs or steps is no multiple of the interval between checkpoints. Save once more
-    at the end.
+    The training ends between two checkpoints. Save once more at the end.
     """
     if run.status != 0 or not run.trained:
         return

@@ -1,5 +1,7 @@
 """Do the replicas stay equal, and do they learn?"""
 
+from collections import Counter
+
 from ..rule import rule
 from .words import ranks, where
 
@@ -61,8 +63,11 @@ def diverged(run):
         for key in _common(table)
         if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
     ]
-    last = {opt: (opt, n) for opt, n in _common(table)}
-    differ = [(opt, n) for opt, n in differ if last[opt] in differ and not _ends_equal(run, opt)]
+    number = Counter(opt for opt, _ in _common(table))
+    last = {opt: (opt, n) for opt, n in _common(table) if number[opt] > 2}  # else a trial
+    differ = [
+        (opt, n) for opt, n in differ if last.get(opt) in differ and not _ends_equal(run, opt)
+    ]
     if not differ:
         return
     opt, step = differ[0]

@@ -91,6 +91,19 @@ for epoch in range(2):
 
 
 @pytest.mark.soak
+def test_a_file_of_one_of_two_models_is_overwritten(tmp_path):
+    text = """
+other = network()
+optimizers = [torch.optim.SGD(one.parameters(), 0.1) for one in (model, other)]
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizers[0])
+    train(DataLoader(data, 8), other, optimizers[1])
+    torch.save(model.state_dict(), "generator.pt")
+"""
+    assert python(tmp_path, BEGIN + text).severe == ["in-place"]
+
+
+@pytest.mark.soak
 def test_a_model_that_is_exported_at_the_end_is_not_the_checkpoint(tmp_path):
     text = """
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)

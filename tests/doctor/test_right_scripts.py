@@ -6,8 +6,10 @@ import pytest
 
 from .doctor import diagnose, python
 from .scripts import BEGIN, RIGHT, TORCHRUN, with_ddp
+from .scripts_of_samples import SAMPLES
 from .scripts_of_two import PAIR
 
+OF_TWO = PAIR | SAMPLES
 SOON = (  # the others in make soak
     "another dataset of the same class", "cross-validation",
     "a teacher without gradients, in train mode",
@@ -32,10 +34,10 @@ def test_a_right_script_has_no_findings(tmp_path, name):
     check_right(python(tmp_path, BEGIN + RIGHT[name]))
 
 
-@pytest.mark.parametrize("name", some(PAIR))
+@pytest.mark.parametrize("name", some(OF_TWO))
 def test_a_right_script_of_two_processes_has_no_findings(tmp_path, name):
-    (tmp_path / "train.py").write_text(with_ddp(PAIR[name]))
-    launch = ["python"] if "spawn" in PAIR[name] else TORCHRUN
+    (tmp_path / "train.py").write_text(with_ddp(OF_TWO[name]))
+    launch = ["python"] if "spawn" in OF_TWO[name] else TORCHRUN
     check_right(diagnose(tmp_path, *launch, "train.py"))
 
 
