@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 LARGE = 10_000_000  # bytes; a larger file is linked
@@ -11,29 +13,48 @@ MANY = 2_000  # files; a folder with more is linked
 LEFT_OUT = {".git", ".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
 
 
-def copy(folder: Path, target: Path) -> list[Path]:
-    """Copy the folder. Returns what is linked instead, because it is large: the probe lets no
-    process write there."""
-    linked = []
-    target.mkdir(parents=True)
-    for here in sorted(folder.iterdir()):
-        if here.name not in LEFT_OUT:
-            linked += _copy(here, target / here.name)
-    return linked
+@dataclass(frozen=True)
+class Copy:
+    """A copy of `root`, which is the user's folder or the repository around it."""
+
+    root: Path
+    top: Path
+    place: Path  # the copy of the user's folder
+    linked: list[Path]  # large: the probe lets no process write there
+
+    def moved(self, text: str) -> str:
+        """A word or a list of paths, with each path below the root as one of the copy."""
+        here = rf"(?<![^=:]){re.escape(str(self.root))}(?![^/:])"
+        return re.sub(here, lambda _: str(self.top), text)
 
 
-def share_repository(folder: Path, target: Path):
-    """Give a copy of the folder its commit: a script may ask git. Objects are shared, so only read.
+def copy(folder: Path, parent: Path) -> Copy:
+    """Copy the folder, and the repository around it: a script may import what is beside it."""
+    repository = repository_of(folder)
+    root = repository or folder
+    top = parent / root.name
+    linked = _copy(root, top, folder)
+    if repository:
+        _share(root, top)
+    return Copy(root, top, top / folder.relative_to(root), linked)
 
-    The repository may be that of a folder above.
-    """
-    with contextlib.suppress(OSError):  # there is no git, or it refuses
-        if root := _git("rev-parse", "--show-toplevel", cwd=folder):
-            place = target if Path(root) == folder.resolve() else target.parent
-            _git("clone", "-q", "--shared", "--no-checkout", root, ".clone", cwd=place)
-            (place / ".clone" / ".git").rename(place / ".git")
-            (place / ".clone").rmdir()
-            _git("reset", "-q", cwd=place)
+
+def repository_of(folder: Path) -> Path | None:
+    """The root of the git repository that the folder is in; not one of all that a user has."""
+    with contextlib.suppress(OSError):  # there is no git
+        root = _git("rev-parse", "--show-toplevel", cwd=folder)
+        if root and not Path.home().is_relative_to(root):
+            return Path(root)
+    return None
+
+
+def _share(root, target):
+    """Give a copy its commit: a script may ask git. The objects are shared, so only read."""
+    _git("clone", "-q", "--shared", "--no-checkout", root, ".clone", cwd=target)
+    with contextlib.suppress(OSError):  # git refuses
+        (target / ".clone" / ".git").rename(target / ".git")
+        (target / ".clone").rmdir()
+        _git("reset", "-q", cwd=target)
 
 
 def _git(*words, cwd):
@@ -41,10 +62,14 @@ def _git(*words, cwd):
     return done.stdout.strip()
 
 
-def _copy(here, there):
+def _copy(here, there, folder):
     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-        if here.is_dir() and not here.is_symlink() and not _is_large(here):
-            return copy(here, there)
+        around = folder.is_relative_to(here)
+        if here.is_dir() and not here.is_symlink() and (around or not _is_large(here)):
+            there.mkdir(parents=True)
+            every = sorted(here.iterdir())
+            inside = [p for p in every if p.name not in LEFT_OUT or folder.is_relative_to(p)]
+            return [path for one in inside for path in _copy(one, there / one.name, folder)]
         if here.is_file() and here.stat().st_size <= LARGE:
             shutil.copy2(here, there)
         elif here.is_file() or here.is_dir():

@@ -72,10 +72,11 @@ class Observer:
 
     def _start(self, number, start):
         path = [str(PROBE), *filter(None, [start.env.get("PYTHONPATH")])]
+        homes = sorted(self.homes, key=lambda home: home != start.folder)  # its own first
         own = {
             "PYTHONPATH": os.pathsep.join(path),
             "DOCTOR_FACTS": str(self.notes),
-            "DOCTOR_HOME": os.pathsep.join(map(str, self.homes)),
+            "DOCTOR_HOME": os.pathsep.join(map(str, homes)),
             "DOCTOR_ACT": str(number),
         }
         if start.node:

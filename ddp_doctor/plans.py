@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .copies import copy, share_repository
+from .copies import copy, repository_of
 from .facts import Run
 from .observe import Observer, Start
 from .rule import Finding, examine
@@ -51,9 +51,9 @@ class Diagnosis:
         observer = self._observer("nodes", [])
         command, starts = across_nodes(self.command), []
         for node in ("node1", "node2"):
-            place, env = self._copy(node)
-            observer.homes.append(place)
-            starts.append(Start(_inside(command, place), place, env, node))
+            copied, env = self._copy(node)
+            observer.homes += [copied.place, copied.top]
+            starts.append(Start([*map(copied.moved, command)], copied.place, env, node))
         observer.play(0, starts)
         self._examine(observer.run())
 
@@ -99,21 +99,21 @@ class Diagnosis:
         self.unexamined += parity.unexamined(run)
 
     def _in_copy(self, name, fault=None, command=None, **own):
-        place, env = self._copy(name)
+        copied, env = self._copy(name)
         env |= {"DOCTOR_EVERY": "1", **own}
-        observer = self._observer(f"{name} facts", [place])
+        observer = self._observer(f"{name} facts", [copied.place, copied.top])
         first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
-        command = _inside(command or self.command, place)
-        ended_well = observer.play(0, [Start(command, place, first)])
+        command = [*map(copied.moved, command or self.command)]
+        ended_well = observer.play(0, [Start(command, copied.place, first)])
         if fault and not (ended_well and _went_on(observer.run())):
-            observer.play(1, [Start(command, place, env)])
+            observer.play(1, [Start(command, copied.place, env)])
         return observer.run()
 
     def _copy(self, name):
-        place = self.folder / name / Path.cwd().name
-        linked = copy(Path.cwd(), place)
-        share_repository(Path.cwd(), place)
-        return place, self._environment(DOCTOR_LINKED=os.pathsep.join(map(str, linked)))
+        copied = copy(Path.cwd(), self.folder / name)
+        own = {"PYTHONPATH": copied.moved(os.environ.get("PYTHONPATH", ""))}
+        linked = os.pathsep.join(map(str, copied.linked))
+        return copied, self._environment(DOCTOR_LINKED=linked, **own)
 
     def _observer(self, name, homes):
         notes = self.folder / name
@@ -139,15 +139,10 @@ def _went_on(run):
 
 
 def homes(command: list[str]) -> list[Path]:
-    """The folders of the user's own files: this one, and that of the script."""
+    """The folders of the user's own files: this one, that of the script, and their repository."""
     scripts = [Path(word) for word in command if word.endswith(".py") and Path(word).is_file()]
-    return list(dict.fromkeys([Path.cwd(), *(script.resolve().parent for script in scripts)]))
-
-
-def _inside(command, place):
-    """The command, with paths of the user's folder as paths of its copy."""
-    here = f"{Path.cwd()}{os.sep}"
-    return [word.replace(here, f"{place}{os.sep}") for word in command]
+    found = [Path.cwd(), *(script.resolve().parent for script in scripts)]
+    return [*dict.fromkeys([*found, *filter(None, map(repository_of, found))])]
 
 
 def is_torchrun(command: list[str]) -> bool:

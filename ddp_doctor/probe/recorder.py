@@ -202,7 +202,7 @@ def place(path):
 
 
 def _relative(path):
-    return next((path.removeprefix(home) for home in homes if path.startswith(home)), path)
+    return os.path.relpath(path, homes[0]) if path.startswith(tuple(homes)) else path
 
 
 def where():

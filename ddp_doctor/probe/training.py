@@ -12,6 +12,7 @@ from _ddp_doctor.tensors import fingerprint, local, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 ROWS = 64  # of a batch to tell apart
 IN_A_STEP = 4  # passes without gradients that a training step may make, as for a teacher
@@ -59,8 +60,7 @@ def bare(module):
 
 
 def _inside(module):
-    ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-    return module.module if ddp else getattr(module, "_orig_mod", None)
+    return module.module if isinstance(module, DDP) else getattr(module, "_orig_mod", None)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,8 @@ def _note_forward(module, args, kwargs, output):
         return
     through, in_train_mode = type(module).__name__, model.training
     number = recorder.count("forward")
-    bypass = model is module and id(parameter) in replicated
+    replica = id(parameter) in replicated
+    bypass = replica and not any(isinstance(part, DDP) for part in module.modules())
     if bypass and recorder.count("bypass") == 1:
         recorder.fact("bypass", through=through, where=recorder.where())
     if not recorder.due(number):

@@ -9,15 +9,16 @@ from .words import ranks, times
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
-def saves(run):
-    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count.
+def saves(run, state=False):
+    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count,
+    nor do those with the state of an optimizer alone, but for `state`.
 
     What is saved to memory is in the file that is opened next, as with Lightning and Fabric.
     """
     found = []
     for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
         for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
-            if fact["kind"] != "saved" or (fact["weights"] or 0) < 0.5:
+            if fact["kind"] != "saved" or not _is_checkpoint(fact, state):
                 continue
             if not fact["path"] and following["kind"] in ("opened", "elsewhere"):
                 written = {"path": following["path"], "existed": following.get("existed", False)}
@@ -26,6 +27,11 @@ def saves(run):
             if fact["path"]:
                 found.append((worker, fact, final(run, fact)))
     return found
+
+
+def _is_checkpoint(fact, state):
+    parts = fact["parts"] if state else []
+    return _has(fact, "weights") or any(_has(part, "state") for part in parts)
 
 
 def final(run, fact):
@@ -71,7 +77,7 @@ def in_place(run):
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
     over, seen = [], {}  # a file of an earlier run may have had the name before
-    for worker, fact, path in saves(run):
+    for worker, fact, path in saves(run, state=True):
         step = seen.get((worker, path))
         again = fact["existed"] and step is not None and (step != fact["step"] or not step)
         seen[worker, path] = fact["step"]

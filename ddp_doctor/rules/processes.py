@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from ..facts import Worker, lost
 from ..rule import rule
-from .words import constants, ranks, trees
+from .words import constants, exception, ranks, trees
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
@@ -44,7 +44,7 @@ def crashed(run):
     own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
     if own:
         gpu = NO_GPU.search(own[0]["message"]) and "; `--cpu 2` would run it without a GPU"
-        told = f"{run.who(own[0])}: {own[0]['type']}: {own[0]['message']}"
+        told = f"{run.who(own[0])}: {exception(own[0])}"
         yield f"{told}{gpu or ''}", own[0]["where"]
         if "finished reduction" in own[0]["message"]:
             yield from _unused(run)

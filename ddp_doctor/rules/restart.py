@@ -10,6 +10,7 @@ from ..facts import lost
 from ..rule import rule
 from .files import saves
 from .replicas import diverged
+from .words import exception
 
 
 def _again(run):
@@ -86,7 +87,7 @@ def resume_fails(run):
     """
     raised, status = _failure(run)
     if raised:
-        yield f"{run.who(raised)}: {raised['type']}: {raised['message']}", raised["where"]
+        yield f"{run.who(raised)}: {exception(raised)}", raised["where"]
         return
     made = f"exit status {status}" if status else _made_without(run)
     if made and _resumed_from(run, failed=True):

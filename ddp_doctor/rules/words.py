@@ -16,6 +16,10 @@ def times(number: int) -> str:
     return "once" if number == 1 else f"{number:,} times"
 
 
+def exception(fact: dict) -> str:
+    return ": ".join(filter(None, [fact["type"], fact["message"]]))
+
+
 def where(workers: list[Worker], *kinds: str) -> str | None:
     """The place of the first of these facts that has one."""
     found = (fact["where"] for worker in workers for fact in worker.all(*kinds))

@@ -30,9 +30,8 @@ def diagnose(folder: Path, *words: str, options: tuple[str, ...] = (), **env: st
     """Run `ddp-doctor OPTIONS -- WORDS` in the folder. Its report is {} if there is none."""
     file = folder / "report.json"
     command = [sys.executable, "-m", "ddp_doctor", *options, "--json", file, "--", *words]
-    env = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **env}  # alike on every machine
-    env = environment(PYTHONPATH=str(ROOT), **env)
-    ran = run(command, cwd=folder, env=env)
+    alike = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # on every machine
+    ran = run(command, cwd=folder, env=environment(**{"PYTHONPATH": str(ROOT), **alike, **env}))
     text = file.read_text() if file.exists() else ""
     file.unlink(missing_ok=True)
     return Diagnosis(ran, json.loads(text) if text else {})

@@ -91,6 +91,20 @@ for epoch in range(2):
 
 
 @pytest.mark.soak
+def test_a_file_with_the_state_alone_is_overwritten(tmp_path):
+    text = """
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    train(DataLoader(data, 8), model, optimizer)
+    torch.save(model.state_dict(), f"{epoch}.pt")
+    torch.save(optimizer.state_dict(), "optimizer.pt")
+"""
+    seen = python(tmp_path, BEGIN + text)
+    assert seen.severe == ["in-place"]
+    assert seen.found["in-place"][0]["evidence"] == "optimizer.pt: overwritten 2 times"
+
+
+@pytest.mark.soak
 def test_a_file_of_one_of_two_models_is_overwritten(tmp_path):
     text = """
 other = network()

@@ -4,8 +4,9 @@ import subprocess
 
 import pytest
 
-from ddp_doctor.copies import copy, share_repository
+from ddp_doctor.copies import copy
 from docs.defects import CORRECT
+from tests.processes import ROOT
 
 from .doctor import diagnose, python
 
@@ -84,13 +85,12 @@ COMMIT = ["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-e
 
 
 def test_a_copy_is_at_the_commit_of_its_folder(tmp_path):
-    folder, target = tmp_path / "project", tmp_path / "copies" / "project"
+    folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").touch()
     for words in (["git", "init", "-q"], ["git", "add", "."], [*COMMIT, "First"]):
         subprocess.run(words, cwd=folder, check=True)
-    copy(folder, target)
-    share_repository(folder, target)
+    target = copy(folder, tmp_path / "copies").place
     for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
         here, there = (subprocess.check_output(["git", *words], cwd=p) for p in (folder, target))
         assert here == there
@@ -99,15 +99,30 @@ def test_a_copy_is_at_the_commit_of_its_folder(tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("part", [".", "part"])
 def test_what_a_copy_commits_is_not_in_the_repository(tmp_path, part):
-    folder = tmp_path / "project" / part
-    folder.mkdir(parents=True)
+    root = tmp_path / "project"
+    (root / part).mkdir(parents=True)
     asks = f"import subprocess\nsubprocess.run({COMMIT} + ['Second'], check=True)\n"
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    subprocess.run([*COMMIT, "First"], cwd=folder, check=True)
-    files = sorted((tmp_path / "project" / ".git").rglob("*"))
-    seen = python(folder, asks + CORRECT, "--restart")
+    for words in (["git", "init", "-q"], [*COMMIT, "First"]):
+        subprocess.run(words, cwd=root, check=True)
+    files = sorted((root / ".git").rglob("*"))
+    seen = python(root / part, asks + CORRECT, "--restart")
     assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail
-    assert sorted((tmp_path / "project" / ".git").rglob("*")) == files
+    assert sorted((root / ".git").rglob("*")) == files != []
+
+
+@pytest.mark.parametrize("options", [(), ("--restart",)])
+def test_a_line_may_be_beside_the_folder_in_its_repository(tmp_path, options):
+    folder = tmp_path / "part"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "beside.py").write_text("import torch\n\n\nsave = lambda *a: torch.save(*a)\n")
+    text = CORRECT.replace('f"{PATH}.part")\n    os', "PATH)\n    # os")
+    text = text.replace("torch.save(", "__import__('beside').save(")
+    (folder / "train.py").write_text(text)
+    path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    seen = diagnose(folder, "python", "train.py", options=options, **path)
+    (finding,) = seen.report["findings"]
+    assert (finding["rule"], finding["where"]) == ("in-place", "../beside.py:4"), seen.ran.tail
 
 
 @pytest.mark.soak
