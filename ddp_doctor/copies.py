@@ -24,7 +24,7 @@ class Copy:
 
     def moved(self, text: str) -> str:
         """A word or a list of paths, with each path below the root as one of the copy."""
-        here = rf"(?<![^=:]){re.escape(str(self.root))}(?![^/:])"
+        here = rf"(?<![\w./-]){re.escape(str(self.root))}(?![\w.-])"
         return re.sub(here, lambda _: str(self.top), text)
 
 

@@ -185,8 +185,8 @@ def _divides(sampler):
 
 
 def _has_no_index(dataset, collate):
-    """Whether it draws each sample itself: its __getitem__ never reads the index, or has a line
-    that puts another one in its place."""
+    """Whether it draws each sample itself: its __getitem__ never reads the index, or puts another
+    one in its place before. (One that does so later may try again after an error.)"""
     if isinstance(dataset, range):
         return collate is not default_collate  # which makes the samples, as a NeighborLoader's
     if isinstance(dataset, IterableDataset):
@@ -200,7 +200,8 @@ def _has_no_index(dataset, collate):
         for use, name in zip(re.findall("LOAD|STORE", step.opname), names, strict=False):
             if name == code.co_varnames[1]:
                 uses.setdefault(step.positions.lineno, set()).add(use)
-    return not any("LOAD" in line for line in uses.values()) or {"STORE"} in uses.values()
+    first, *others = [*uses.values(), set()]
+    return first == {"STORE"} or not any("LOAD" in line for line in (first, *others))
 
 
 def _subset(dataset):

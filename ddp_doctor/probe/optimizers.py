@@ -144,6 +144,7 @@ def _note_end():
     if last is not None:
         made = recorder.counts["step"]
         ends = {number_of(one): [*map(fingerprint, parameters_of(one))] for one in recent()}
-        recorder.fact("last", **_replica(last), steps=made, made=steps, ends=ends)
+        opt = number_of(last)
+        recorder.fact("last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends)
     _recent.clear()
     last = None

@@ -1,6 +1,6 @@
 """Do the replicas stay equal, and do they learn?"""
 
-from collections import Counter
+from collections import defaultdict
 
 from ..rule import rule
 from .words import ranks, where
@@ -63,8 +63,7 @@ def diverged(run):
         for key in _common(table)
         if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
     ]
-    number = Counter(opt for opt, _ in _common(table))
-    last = {opt: (opt, n) for opt, n in _common(table) if number[opt] > 2}  # else a trial
+    last = {opt: (opt, n) for opt, n in _common(table) if _lasts(run, opt)}
     differ = [
         (opt, n) for opt, n in differ if last.get(opt) in differ and not _ends_equal(run, opt)
     ]
@@ -79,6 +78,20 @@ def diverged(run):
         cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
     place = bypass[0]["where"] if bypass else next(iter(table.values()))[opt, step]["where"]
     yield f"{ranks(run.trained)} differ {since}{cause}", place
+
+
+def _lasts(run, opt):
+    """Not if it made few steps as a trial, or has its like before or after it, one for each task.
+
+    Of such ones, only that of the last step.
+    """
+    worker, times = run.trained[0], defaultdict(list)
+    for step in worker.all("step"):
+        times[step["opt"]].append(step["t"])
+    kinds = {fact["opt"]: (fact["type"], fact["numbers"]) for fact in worker.all("first")}
+    own, alike = times[opt], [times[n] for n in times if kinds.get(n) == kinds.get(opt)]
+    alone = not any(own[-1] < other[0] or other[-1] < own[0] for other in alike)
+    return len(own) > 2 and (alone or (worker.first("last") or {}).get("opt") == opt)
 
 
 def _ends_equal(run, opt):

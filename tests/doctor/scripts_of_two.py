@@ -101,6 +101,23 @@ every = DistributedSampler(data, num_replicas=1, rank=0)
 train(halve(DataLoader(data, 8, sampler=every)), model, optimizer)
 dist.destroy_process_group()
 """,
+    "a task of its own for each rank, to which a copy of the model adapts": """
+dist.init_process_group("gloo")
+optimizer = torch.optim.Adam(model.parameters())
+rank = dist.get_rank()
+for x, y in DataLoader(data, 40, sampler=DistributedSampler(data)):
+    for task in range(4):
+        adapted = copy.deepcopy(model)
+        batches = [(x[n::4], y[n::4] + rank) for n in range(4)]
+        train(batches, adapted, torch.optim.SGD(adapted.parameters(), 0.1))
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        for p, new in zip(model.parameters(), adapted.parameters()):
+            p.grad = p.detach() - new.detach()
+            dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+        optimizer.step()
+dist.destroy_process_group()
+""",
     "tables of which each rank has its own": """
 class Exchange(torch.autograd.Function):
     @staticmethod

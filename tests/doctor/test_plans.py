@@ -90,7 +90,10 @@ def test_a_copy_is_at_the_commit_of_its_folder(tmp_path):
     (folder / "train.py").touch()
     for words in (["git", "init", "-q"], ["git", "add", "."], [*COMMIT, "First"]):
         subprocess.run(words, cwd=folder, check=True)
-    target = copy(folder, tmp_path / "copies").place
+    copied = copy(folder, tmp_path / "copies")
+    target = copied.place
+    moved = copied.moved(f"--files=[{folder}/a,{folder}2/b,x{folder}]:{folder}")
+    assert moved == f"--files=[{target}/a,{folder}2/b,x{folder}]:{target}"
     for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
         here, there = (subprocess.check_output(["git", *words], cwd=p) for p in (folder, target))
         assert here == there
