@@ -202,9 +202,10 @@ def groups():
     fully_shard(sharded, mesh=mesh)
     sharded(ones * rank).sum().backward(), plain(ones / 2).sum().backward()
     assert torch.allclose(sharded.weight.grad.full_tensor(), plain.weight.grad)
-    replica = nn.parallel.DistributedDataParallel(plain, [rank])
-    assert len(replica.device_ids) == 1 and replica.device_ids[0] == rank
-    replica(ones).sum().backward()
+    for place in (torch.device(rank), rank):
+        replica = nn.parallel.DistributedDataParallel(plain, [place])
+        replica(ones).sum().backward()
+        assert replica.device_ids[0] == place
     part = torch.empty(1, device="cuda")
     work = dist.reduce_scatter_tensor(part, torch.ones(2) * rank, dist.ReduceOp.AVG, async_op=True)
     work.get_future().wait()

@@ -86,8 +86,8 @@ for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
     optimizer.zero_grad()
     loss = F.mse_loss(model(x), y)
     loss.backward()
-    optimizer.step()
     dist.reduce(loss.detach(), 0)
+    optimizer.step()
     if dist.get_rank() == 0:
         print(f"loss {loss.item() / 2:.5f}\\rloss {loss.item() / 2:.5f}")
 dist.destroy_process_group()
