@@ -86,10 +86,10 @@ for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
     optimizer.zero_grad()
     loss = F.mse_loss(model(x), y)
     loss.backward()
-    dist.reduce(loss.detach(), 0)
+    dist.reduce(loss.detach().div_(2), 0)
     optimizer.step()
     if dist.get_rank() == 0:
-        print(f"loss {loss.item() / 2:.5f}\\rloss {loss.item() / 2:.5f}")
+        print(f"loss {loss.item():.5f}")
 dist.destroy_process_group()
 """
     (tmp_path / "train.py").write_text(with_ddp(text))
