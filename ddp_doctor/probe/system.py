@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import re
 import sys
 import time
 
@@ -41,7 +42,9 @@ def _listen(stream, kind):
 
     def listen(text):
         nonlocal waiting, heard
-        *lines, waiting = (waiting + text).replace("\r", "\n").split("\n")  # a bar is redrawn
+        *lines, waiting = re.split("[\r\n]", waiting + text)
+        if "\r" in text:  # a bar, which shows it at once
+            lines, waiting = [*lines, waiting], ""
         for line in lines:
             if heard < MOST_LINES:
                 ends = line if len(line) <= 300 else f"{line[:150]} … {line[-150:]}"

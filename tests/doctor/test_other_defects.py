@@ -99,6 +99,26 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
+def test_a_bar_shows_the_loss_of_one_rank(tmp_path):
+    """Each time on the same line, beside a number that is no loss."""
+    text = """
+dist.init_process_group("gloo")
+model = DDP(model)
+for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        print(f"\\r0.125 loss {loss.item():.5f}", end="")
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text))
+    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
+    assert seen.found["loss-of-one-rank"][0]["evidence"].startswith("5 times"), seen.ran.tail
+
+
+@pytest.mark.soak
 def test_a_buffer_that_ddp_ignores_does_not_hide_other_weights(tmp_path):
     text = """
 dist.init_process_group("gloo")
