@@ -92,10 +92,16 @@ def _note_file(obj, f, *_, together=False, **__):
     parts = [_part(one, share, saved) for one, (share, _) in zip(recent, shares, strict=False)]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
-        content=content, names=[*training.model.state_dict()],
+        content=content, names=_names(training.model),
         weights=weights, halves=halves, parts=parts, made={**optimizers.steps},
         step=recorder.counts.get("step", 0), where=recorder.where(), caller=recorder.caller(),
     )  # fmt: skip
+
+
+def _names(model):
+    """As in its state_dict, which would be a collective call with FSDP."""
+    tensors = (model.named_parameters, model.named_buffers)
+    return [name for named in tensors for name, _ in named(remove_duplicate=False)]
 
 
 def _part(optimizer, weights, saved):
@@ -139,8 +145,10 @@ def _as_tensor(value):
 
 def _leaves(value, key=None, path=()):
     """What a checkpoint contains: tensors as fingerprints, whole numbers that have a key."""
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, torch.nn.Module | torch.amp.GradScaler):
         value = value.state_dict()
+    elif isinstance(value, torch.optim.Optimizer):  # whose own state_dict may need all ranks
+        value = [*value.state.values()]
     if isinstance(value, dict):
         pairs = ((str(name), one) for name, one in value.items())
         return [leaf for name, one in pairs for leaf in _leaves(one, name, (*path, name))]

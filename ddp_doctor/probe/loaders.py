@@ -163,7 +163,9 @@ def _describe(loader, epoch):
     def own(name, other=None):  # a subclass may lack some
         return getattr(sampler, name, None) if shared else other
 
-    shuffles = own("shuffle", isinstance(sampler, RandomSampler))
+    divides = not shared and training.is_one_of_several() and _divides(sampler)
+    asked = (shared or divides) and getattr(sampler, "shuffle", False) is True
+    shuffles = asked or isinstance(sampler, RandomSampler)
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
@@ -171,8 +173,7 @@ def _describe(loader, epoch):
         lists=sketches.of_lists(dataset) if epoch.nth == 0 and training.is_one_of_several() else {},
         sampler=type(sampler).__name__,
         replicas=own("num_replicas"), rank=own("rank"), seed=own("seed") if shuffles else None,
-        divides=not shared and training.is_one_of_several() and _divides(sampler),
-        shuffle=shuffles, cut=cut, drop_last=own("drop_last", loader.drop_last),
+        divides=divides, shuffle=shuffles, cut=cut, drop_last=own("drop_last", loader.drop_last),
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip

@@ -6,6 +6,7 @@ the wrong device, since `tensor.device` is always cpu and `tensor.is_cuda` alway
 that should be none, or the reverse, since `tensor.cuda()` returns the tensor itself.
 """
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -150,6 +151,9 @@ def _map_fsdp(fsdp):
     @_replacing(fsdp.FullyShardedDataParallel, "__init__")
     def shard(original, self, *args, device_id=None, **options):
         original(self, *args, device_id=torch.device("cpu"), **options)
+
+    # It copies whole weights to the CPU, and frees those on the GPU: here they are the same.
+    fsdp._flat_param.FlatParamHandle.to_cpu = contextlib.nullcontext
 
 
 def _map_groups():

@@ -9,6 +9,7 @@ from _ddp_doctor import training
 from _ddp_doctor.tensors import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
+FLAT = "_fsdp_flattened"  # an attribute of the parts of FSDP's first version
 RECENT = 16  # steps of all: kept for longer, those of an earlier stage would take memory
 last = None  # the last one that made a step
 stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
@@ -45,7 +46,7 @@ def _note_before_step(optimizer, closure):
         recorder.fact(
             "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
-            sharded=any(hasattr(p, "to_local") for p in parameters),
+            sharded=any(hasattr(p, "to_local") or hasattr(p, FLAT) for p in parameters),
             tensor_parallel=any(map(_splits_a_layer, parameters)),
             numbers=sum(p.numel() for p in parameters), where=recorder.where(),
             halves=[*rounded(parameters)] if recorder.EVERY else [],

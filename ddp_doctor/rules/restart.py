@@ -69,9 +69,13 @@ def total(run) -> int:
     return max((worker.number_of_steps for worker in run.trained), default=0)
 
 
-def final_weights(run) -> list[list[str]]:
-    """The fingerprints of each rank's weights at the end."""
-    return [w.all("last")[-1]["parameters"] for w in run.attempts[-1].trained if w.first("last")]
+def final_weights(run) -> list[list[list[str]]]:
+    """The fingerprints of each rank's weights after its last step, and at its end.
+
+    A script may load its best ones at the end, even those of an earlier run.
+    """
+    ended = [worker for worker in run.attempts[-1].trained if worker.first("last")]
+    return [[w.all(kind)[-1]["parameters"] for kind in ("step", "last")] for w in ended]
 
 
 def ends_differently(run) -> bool:

@@ -199,6 +199,17 @@ for x, y in DataLoader(data, 8):
     F.mse_loss(model(x), y).backward()
     optimizer.step()
 """,
+    "an optimizer that is saved itself, with a scaler": """
+scaler = torch.amp.GradScaler("cpu")
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    for x, y in DataLoader(data, 8):
+        optimizer.zero_grad()
+        scaler.scale(F.mse_loss(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    torch.save([model, optimizer, scaler], f"{epoch}.pt")
+""",
     "updates by hand": """
 for x, y in DataLoader(data, 8, shuffle=True):
     gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])

@@ -63,6 +63,17 @@ model, all_of = Half(), DistributedSampler(data, num_replicas=1, rank=0)
 train(DataLoader(data, 8, sampler=all_of), model, torch.optim.SGD(model.parameters(), 0.1))
 dist.destroy_process_group()
 """,
+    "shards that are gathered, and saved by one rank": """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+dist.init_process_group("gloo")
+model = FSDP(model, device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+state = model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state, "model.pt")
+dist.destroy_process_group()
+""",
     "a half of each sequence": """
 class Passed(torch.autograd.Function):
     @staticmethod

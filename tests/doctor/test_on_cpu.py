@@ -111,7 +111,8 @@ MORE = """
 import contextlib, copy, io, os, threading
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
@@ -206,6 +207,11 @@ def groups():
         replica = nn.parallel.DistributedDataParallel(plain, [place])
         replica(ones).sum().backward()
         assert replica.device_ids[0] == place
+    shards = FSDP(copy.deepcopy(plain).to(rank), device_id=rank)
+    whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(shards, StateDictType.FULL_STATE_DICT, whole):
+        state = shards.state_dict()
+    assert rank or torch.equal(state["weight"], plain.weight)
     part = torch.empty(1, device="cuda")
     work = dist.reduce_scatter_tensor(part, torch.ones(2) * rank, dist.ReduceOp.AVG, async_op=True)
     work.get_future().wait()

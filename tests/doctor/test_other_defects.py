@@ -8,20 +8,6 @@ from .doctor import diagnose, python
 from .scripts import BEGIN, TORCHRUN, with_ddp
 
 
-def test_a_loader_that_is_made_anew_in_each_epoch_has_one_order(tmp_path):
-    epochs = """
-dist.init_process_group("gloo")
-model = DDP(model)
-for epoch in range(3):
-    sampler = DistributedSampler(data)
-    train(DataLoader(data, 8, sampler=sampler), model, optimizer)
-dist.destroy_process_group()
-"""
-    (tmp_path / "train.py").write_text(with_ddp(epochs))
-    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
-    assert seen.severe == ["every-epoch-alike"], seen.ran.tail
-
-
 @pytest.mark.soak
 def test_features_that_are_gathered_do_not_hide_that_ddp_is_missing(tmp_path):
     text = """
@@ -168,48 +154,6 @@ dist.destroy_process_group()
     (tmp_path / "train.py").write_text(with_ddp(text))
     seen = diagnose(tmp_path, *TORCHRUN, "train.py", options=("--cpu", "2"))
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
-
-
-@pytest.mark.soak
-def test_samples_that_change_at_random_are_shared_by_their_names(tmp_path):
-    text = """
-class Images(torch.utils.data.Dataset):
-    def __init__(self):
-        self.names = [f"{n}.png" for n in torch.randperm(80).tolist()]
-
-    def __len__(self):
-        return len(self.names)
-
-    def __getitem__(self, index):
-        x, y = data[int(self.names[index].partition(".")[0])]
-        return x + 0.1 * torch.rand(4), y
-
-dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-train(DataLoader(Images(), 8, shuffle=True), DDP(model), optimizer)
-dist.destroy_process_group()
-"""
-    (tmp_path / "train.py").write_text(with_ddp(text))
-    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("loader", "evidence"),
-    [("40, shuffle=True", "RandomSampler"),  # few large batches are no padding
-     ("8, sampler=DistributedSampler(data, seed=dist.get_rank())", "with seeds 0 and 1")],
-)  # fmt: skip
-def test_ranks_that_draw_the_same_samples(tmp_path, loader, evidence):
-    text = f"""
-dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-train(DataLoader(data, {loader}), DDP(model), optimizer)
-dist.destroy_process_group()
-"""
-    (tmp_path / "train.py").write_text(with_ddp(text))
-    seen = diagnose(tmp_path, *TORCHRUN, "train.py")
-    assert seen.severe == ["not-shared"], seen.ran.tail
-    assert seen.found["not-shared"][0]["evidence"].endswith(evidence)
 
 
 def test_a_compiled_model_inside_ddp_is_looked_at(tmp_path):

@@ -145,6 +145,14 @@ def test_the_best_model_is_not_what_an_unseeded_run_resumes_from(tmp_path):
 
 
 @pytest.mark.soak
+def test_the_best_weights_that_are_read_at_the_end_do_not_hide_the_last(tmp_path):
+    text = RESTARTED.replace("epoch % 2 == 0", "epoch == 0").replace(", shuffle=True", "")
+    text = f"model.insert(1, torch.nn.Dropout(0.5))\n{text}"
+    text += "model.load_state_dict(torch.load('best.pt'))\n"
+    assert python(tmp_path, BEGIN + text, "--restart").severe == ["resume-differs"]
+
+
+@pytest.mark.soak
 def test_weights_that_are_clipped_after_the_step_are_what_is_saved(tmp_path):
     clip = "train(DataLoader(data, 8), model, optimizer, after=clip)"
     text = """
