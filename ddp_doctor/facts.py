@@ -51,7 +51,8 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
     elsewhere   a file to write to, outside the user's folders and caches
     renamed     source, path, synced (fsync came before)
     copied      source, path
-    raised      an exception that ended a process: type, message, where
+    raised      an exception that ended a process: type, message, where; cause: the first one of
+                those that led to it
     mapped      what --cpu or --parity has replaced
     projected   the gradient of a step, with --parity: of each parameter's the square and a
                 projection; batch_norm

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import around, training
+from _ddp_doctor import around, exceptions, training
 from _ddp_doctor.tensors import tensors_in
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -133,5 +133,5 @@ def _watched():
     try:
         yield
     except Exception as error:
-        recorder.raised(error)
+        exceptions.note(error)
         raise

@@ -7,7 +7,7 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around, imports, optimizers, system, training
+from _ddp_doctor import around, exceptions, imports, optimizers, system, training
 from _ddp_doctor.tensors import fingerprint, rounded
 
 
@@ -131,7 +131,7 @@ def _note_load(f, *_, error=None, **__):
     recorder.fact(
         "loaded", path=_path(f), behind=name and recorder.place(os.path.realpath(name)),
         step=recorder.counts.get("step", 0), where=recorder.where(),
-        error=error and f"{type(error).__name__}: {recorder.message_of(error)}",
+        error=error and f"{type(error).__name__}: {exceptions.message_of(error)}",
     )  # fmt: skip
 
 

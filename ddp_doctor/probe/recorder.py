@@ -11,11 +11,9 @@ import functools
 import importlib.util
 import json
 import os
-import re
 import signal
 import sys
 import sysconfig
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -220,7 +218,7 @@ def _theirs():
     """File and number of each running line of the user's own, the innermost first."""
     frame = sys._getframe(1)
     while frame:
-        if _is_theirs(frame.f_code.co_filename):
+        if is_theirs(frame.f_code.co_filename):
             yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
 
@@ -234,38 +232,16 @@ def _named(file):
     return _relative(os.path.realpath(file))
 
 
-def raised(error):
-    """Record an exception that ends this process."""
-    trace, line = error.__traceback__, None
-    while trace:
-        file = trace.tb_frame.f_code.co_filename
-        if _is_theirs(file):
-            line = line_of(file, trace.tb_lineno)
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError):
-        line = line_of(error.filename or "", error.lineno)
-    fact("raised", type=type(error).__name__, message=message_of(error), where=line)
-
-
-def message_of(error):
-    """Short, without colours; mp.spawn's error is a worker's whole traceback, torch.load's begins
-    with advice."""
-    parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
-    message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))
-    message = message.partition("WeightsUnpickler error: ")[2] or message
-    return textwrap.shorten(message, 300, placeholder=" …")
-
-
 @functools.cache
 def their_files():
     """The user's own modules that are loaded, as paths in the facts."""
     known = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
     files = [one.get("__file__") for one in known]  # to ask a lazy module would import it
-    return [place(file) for file in files if file and _is_theirs(file)]
+    return [place(file) for file in files if file and is_theirs(file)]
 
 
 @functools.cache  # a call asks it for each running function, and realpath asks the file system
-def _is_theirs(file):
+def is_theirs(file):
     path = os.path.realpath(file)
     return (
         file[:1] != "<"

@@ -8,7 +8,7 @@ import sys
 import time
 
 import _ddp_doctor as recorder
-from _ddp_doctor import around, fact, guarded, homes, place
+from _ddp_doctor import around, exceptions, fact, guarded, homes, place
 
 MOST_LINES = 2000  # of output to record
 MOST_COPIES = 1000  # of files
@@ -102,7 +102,7 @@ def _audit(event, args):
     elif event == "socket.bind" and isinstance(args[1], tuple):
         fact("bound", port=args[1][1])
     elif event == "sys.excepthook":
-        recorder.raised(args[2])
+        exceptions.note(args[2])
 
 
 def protect(path):

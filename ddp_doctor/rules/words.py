@@ -17,7 +17,8 @@ def times(number: int) -> str:
 
 
 def exception(fact: dict) -> str:
-    return ": ".join(filter(None, [fact["type"], fact["message"]]))
+    told = ": ".join(filter(None, [fact["type"], fact["message"]]))
+    return f"{told}, while it handled {fact['cause']}" if fact["cause"] else told
 
 
 def where(workers: list[Worker], *kinds: str) -> str | None:

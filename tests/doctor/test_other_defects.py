@@ -85,6 +85,23 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
+def test_an_exception_hides_another(tmp_path):
+    text = """
+try:
+    train(DataLoader(data, 0), model, optimizer)
+except ValueError:
+    raise RuntimeError("not trained")
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["crashed"]
+    first, hidden = (len(BEGIN.splitlines()) + line for line in (5, 3))
+    assert finding["where"] == f"train.py:{first}"
+    assert "RuntimeError: not trained, while it handled ValueError: batch_size" in (
+        finding["evidence"]
+    )
+    assert finding["evidence"].endswith(f"(train.py:{hidden})")
+
+
+@pytest.mark.soak
 def test_a_bar_shows_the_loss_of_one_rank(tmp_path):
     """Each time on the same line, beside a number that is no loss."""
     text = """
