@@ -80,23 +80,33 @@ def _watched(call):
     def wrapped(module, *args, **kwargs):
         if is_dynamo_compiling() or calls.running or recorder.compiling():  # the quickest first
             return call(module, *args, **kwargs)
+        inputs = []
+        _take(inputs, args, kwargs)
         with unnoticed():
             output = call(module, *args, **kwargs)
-        if threading.current_thread() is threading.main_thread():
-            _note_forward(module, args, kwargs, output)
+        if inputs and threading.current_thread() is threading.main_thread():
+            _note_forward(module, args, kwargs, inputs)
         return output
 
     return wrapped
 
 
 @recorder.guarded
-def _note_forward(module, args, kwargs, output):
-    """Record a model's input. A loss module has no parameters and does not count. Nor does a model
-    whose input is another model's output."""
+def _take(inputs, args, kwargs):
+    """Before the call: the model may replace what is in a dict, or ask for gradients of its input.
+
+    An input that has some before is another model's output, and no fact.
+    """
+    found = tensors_in([*args, *kwargs.values()])
+    inputs += found if found and not found[0].requires_grad else []
+
+
+@recorder.guarded
+def _note_forward(module, args, kwargs, inputs):
+    """Record a model's input. A loss module has no parameters and does not count."""
     global model, through, in_train_mode
     parameter = next(iter(module.parameters()), None)  # an override may return a list
-    inputs = tensors_in([*args, *kwargs.values()])
-    if parameter is None or not inputs or inputs[0].requires_grad:
+    if parameter is None:
         return
     model = bare(module)
     trained = parameter.requires_grad or any(p.requires_grad for p in module.parameters())

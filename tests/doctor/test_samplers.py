@@ -63,6 +63,29 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("change", ["batch['x'] = self[0](x)", "x.requires_grad_()"])
+def test_a_model_that_changes_its_input_has_the_same_on_all_ranks(tmp_path, change):
+    text = """
+class Changes(torch.nn.Sequential):
+    def forward(self, batch):
+        x = batch["x"]
+        CHANGE
+        return super().forward(x)
+
+dist.init_process_group("gloo")
+model = DDP(Changes(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 8):
+    optimizer.zero_grad()
+    F.mse_loss(model({"x": x}), y).backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(with_ddp(text.replace("CHANGE", change)))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["same-batches"]
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("sets", [True, False])
 def test_a_copy_of_the_sampler_needs_its_epoch(tmp_path, sets):
     text = """
