@@ -10,7 +10,8 @@ from pathlib import Path
 
 LARGE = 10_000_000  # bytes; a larger file is linked
 MANY = 2_000  # files; a folder with more is linked
-LEFT_OUT = {".git", ".venv", "venv", "__pycache__", "node_modules", ".pytest_cache"}
+LINKED = {".venv", "venv", "node_modules"}  # the command may begin with a Python there
+LEFT_OUT = {".git", "__pycache__", ".pytest_cache"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def _git(*words, cwd):
 
 def _copy(here, there, folder):
     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-        around = folder.is_relative_to(here)
-        if here.is_dir() and not here.is_symlink() and (around or not _is_large(here)):
+        linked = here.is_symlink() or here.name in LINKED or _is_large(here)
+        if here.is_dir() and (folder.is_relative_to(here) or not linked):
             there.mkdir(parents=True)
             every = sorted(here.iterdir())
             inside = [p for p in every if p.name not in LEFT_OUT or folder.is_relative_to(p)]

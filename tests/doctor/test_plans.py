@@ -1,6 +1,7 @@
 """More than one run: in one process, on two nodes, with files outside the folder."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -126,6 +127,17 @@ def test_a_line_may_be_beside_the_folder_in_its_repository(tmp_path, options):
     seen = diagnose(folder, "python", "train.py", options=options, **path)
     (finding,) = seen.report["findings"]
     assert (finding["rule"], finding["where"]) == ("in-place", "../beside.py:4"), seen.ran.tail
+
+
+@pytest.mark.soak
+def test_a_command_that_begins_with_a_python_of_the_folder(tmp_path):
+    own = tmp_path / "venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    (tmp_path / "train.py").write_text(CORRECT)
+    seen = diagnose(tmp_path, "venv/bin/python", "train.py", options=("--restart",))
+    assert (seen.ran.status, seen.report["findings"]) == (0, []), seen.ran.tail
 
 
 @pytest.mark.soak
