@@ -11,6 +11,8 @@ from pathlib import Path
 LARGE = 10_000_000  # bytes; a larger file is linked
 MANY = 2_000  # files; a folder with more is linked
 LINKED = {".venv", "venv", "node_modules"}  # the command may begin with a Python there
+BESIDE = re.compile(r"\.\./([\w.-]*\w)")  # ../data
+TEXTS = (".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg")
 LEFT_OUT = {".git", "__pycache__", ".pytest_cache"}
 
 
@@ -29,15 +31,28 @@ class Copy:
         return re.sub(here, lambda _: str(self.top), text)
 
 
-def copy(folder: Path, parent: Path) -> Copy:
-    """Copy the folder, and the repository around it: a script may import what is beside it."""
+def copy(folder: Path, parent: Path, command: list[str] = ()) -> Copy:
+    """Copy the folder, the repository around it, whose files a script may import, and what the
+    command or these files name beside that."""
     repository = repository_of(folder)
     root = repository or folder
     top = parent / root.name
     linked = _copy(root, top, folder)
+    for beside in _named_beside(root, top, command):
+        linked += _copy(beside, parent / beside.name, folder)
     if repository:
         _share(root, top)
     return Copy(root, top, top / folder.relative_to(root), linked)
+
+
+def _named_beside(root, top, command):
+    texts = [*command]
+    for place, _, names in os.walk(top):
+        for path in [Path(place, name) for name in names if name.endswith(TEXTS)]:
+            with contextlib.suppress(OSError):
+                texts.append(path.read_text(errors="replace"))
+    names = {name for text in texts for name in BESIDE.findall(text)} - {root.name}
+    return [path for name in sorted(names) if (path := root.parent / name).exists()]
 
 
 def repository_of(folder: Path) -> Path | None:

@@ -110,7 +110,7 @@ class Diagnosis:
         return observer.run()
 
     def _copy(self, name):
-        copied = copy(Path.cwd(), self.folder / name)
+        copied = copy(Path.cwd(), self.folder / name, self.command)
         own = {"PYTHONPATH": copied.moved(os.environ.get("PYTHONPATH", ""))}
         linked = os.pathsep.join(map(str, copied.linked))
         return copied, self._environment(DOCTOR_LINKED=linked, **own)

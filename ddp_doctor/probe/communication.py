@@ -26,7 +26,7 @@ COLLECTIVES = (
 def watch():
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
     spawn._wrap = _spawned(spawn._wrap)
-    BaseProcess.run = _watched()(BaseProcess.run)
+    BaseProcess._bootstrap = _started(BaseProcess._bootstrap)
     threading.Barrier.wait = around(threading.Barrier.wait, after=recorder.noting("done"))
     DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
     DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
@@ -123,6 +123,17 @@ def _spawned(wrap):
     @functools.wraps(wrap)
     def wrapped(function, *rest):
         return wrap(_watched()(function), *rest)
+
+    return wrapped
+
+
+def _started(bootstrap):
+    """A Process does the same. It may have a `run` of its class."""
+
+    @functools.wraps(bootstrap)
+    def wrapped(process, *rest, **options):
+        process.run = _watched()(process.run)
+        return bootstrap(process, *rest, **options)
 
     return wrapped
 

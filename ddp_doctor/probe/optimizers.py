@@ -37,7 +37,7 @@ def _note_before_step(optimizer, closure):
     """A step with a closure makes its passes itself, as LBFGS does."""
     number = number_of(optimizer)
     if recorder.EVERY and number in steps:
-        prints = [*map(fingerprint, parameters_of(optimizer))]
+        prints = _prints(parameters_of(optimizer))
         recorder.fact("before", opt=number, n=steps[number] + 1, parameters=prints)
     if number in steps or not _is_one_to_look_at(number):
         return
@@ -135,7 +135,12 @@ def _replica(optimizer):
     parameters = parameters_of(optimizer)
     tensors = {"parameters": parameters, "state": state_of(optimizer)}
     tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
-    return {kind: [*map(fingerprint, some)] for kind, some in tensors.items()}
+    return {kind: _prints(some) for kind, some in tensors.items()}
+
+
+def _prints(tensors):
+    """Sorted, because an optimizer takes a set, too, which has another order in each process."""
+    return sorted(map(fingerprint, tensors))
 
 
 @recorder.guarded
@@ -144,7 +149,7 @@ def _note_end():
     global last
     if last is not None:
         made = recorder.counts["step"]
-        ends = {number_of(one): [*map(fingerprint, parameters_of(one))] for one in recent()}
+        ends = {number_of(one): _prints(parameters_of(one)) for one in recent()}
         opt = number_of(last)
         recorder.fact("last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends)
     _recent.clear()

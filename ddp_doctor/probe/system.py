@@ -16,6 +16,7 @@ MOST_COPIES = 1000  # of files
 _synced = {}  # by inode: the file's state when os.fsync sent it to the disk
 overwritten = set()  # files that were there when they were opened to be written anew
 _elsewhere = set()
+_handled = None  # an exception with which a script exits by itself, and what was counted then
 _linked = [*filter(None, os.environ.get("DOCTOR_LINKED", "").split(os.pathsep))]
 _WRITE = os.O_WRONLY | os.O_RDWR
 _TEMPORARY = os.path.join(os.environ.get("TMPDIR", "/tmp"), "")
@@ -29,6 +30,7 @@ def watch():
     _listen(sys.stdout, "said")
     _listen(sys.stderr, "logged")
     os._exit = around(os._exit, _ended)
+    sys.exit = around(sys.exit, _note_exit)
     atexit.register(_ended, None)
     os.fsync = around(os.fsync, _note_sync)
     sys.addaudithook(_audit)
@@ -55,9 +57,20 @@ def _listen(stream, kind):
     stream.write = listen
 
 
+@guarded
+def _note_exit(status=None, /):
+    """Hydra, for one, catches an exception, prints it, and exits."""
+    global _handled
+    error = sys.exc_info()[1]
+    if status and isinstance(error, Exception):
+        _handled = error, {**recorder.counts}
+
+
 def _ended(status):
     if not recorder.is_recording():
         return
+    if _handled and _handled[1] == recorder.counts:  # else the exit was caught in turn
+        exceptions.note(_handled[0])
     for function in recorder.at_end:
         function()
     cause = os.environ.get("TORCHELASTIC_ERROR_FILE", "")

@@ -38,7 +38,9 @@ def crashed(run):
 
     The first one is the cause. What the other ranks say about a lost connection only follows.
     """
-    if run.first("hung", "late"):
+    workers = run.attempts[-1].workers
+    failed = workers and all(worker.first("raised") for worker in workers)  # a parent may wait on
+    if run.first("hung", "late") and not failed:
         return
     raised = run.all("raised") if run.status else _hidden(run)
     own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
@@ -48,7 +50,7 @@ def crashed(run):
         yield f"{told}{gpu or ''}", own[0]["where"]
         if "finished reduction" in own[0]["message"]:
             yield from _unused(run)
-    if own or run.status == 0:
+    if own or not run.status:
         return
     last, status = run.attempts[-1], run.status
     if alone := _alone(last.ranks):

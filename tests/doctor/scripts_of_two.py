@@ -74,6 +74,13 @@ if dist.get_rank() == 0:
     torch.save(state, "model.pt")
 dist.destroy_process_group()
 """,
+    "parameters in a set, whose order each process has of its own": """
+dist.init_process_group("gloo")
+model = DDP(model)
+optimizer = torch.optim.SGD({*model.parameters()}, 0.1, momentum=0.9)
+train(DataLoader(data, 8, sampler=DistributedSampler(data)), model, optimizer)
+dist.destroy_process_group()
+""",
     "a half of each sequence": """
 class Passed(torch.autograd.Function):
     @staticmethod

@@ -85,6 +85,42 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("waits", ["one.join()", "queue.get()"])
+def test_processes_of_a_class_fail_and_the_parent_ends_well_or_waits(tmp_path, waits):
+    text = """
+import torch.multiprocessing as mp
+
+class Worker(mp.get_context("fork").Process):
+    def run(self):
+        model(data.tensors[0]).sum().backward()
+        raise ValueError("no step")
+
+queue, both = mp.Queue(), [Worker(), Worker()]
+[one.start() for one in both]
+for one in both:
+    WAITS
+"""
+    seen = python(tmp_path, BEGIN + text.replace("WAITS", waits), "--limit", "12")
+    (finding,) = seen.found["crashed"]
+    assert finding["evidence"].endswith("ValueError: no step"), seen.ran.tail
+
+
+@pytest.mark.soak
+def test_an_exception_is_shown_before_the_exit(tmp_path):
+    text = """
+import sys
+
+try:
+    train(DataLoader(data, 0), model, optimizer)
+except ValueError as error:
+    print(error)
+    sys.exit(1)
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["crashed"]
+    assert finding["where"] == f"train.py:{len(BEGIN.splitlines()) + 5}"
+
+
+@pytest.mark.soak
 def test_an_exception_hides_another(tmp_path):
     text = """
 try:

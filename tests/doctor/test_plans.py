@@ -120,8 +120,11 @@ def test_a_line_may_be_beside_the_folder_in_its_repository(tmp_path, options):
     folder.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / "beside.py").write_text("import torch\n\n\nsave = lambda *a: torch.save(*a)\n")
+    (tmp_path.parent / "data.txt").touch()
+    (tmp_path / "settings.yaml").write_text("data: ../data.txt")
     text = CORRECT.replace('f"{PATH}.part")\n    os', "PATH)\n    # os")
     text = text.replace("torch.save(", "__import__('beside').save(")
+    text = text.replace("EPOCHS, SAVE", "open('../../data.txt')\nEPOCHS, SAVE")
     (folder / "train.py").write_text(text)
     path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     seen = diagnose(folder, "python", "train.py", options=options, **path)
