@@ -120,14 +120,17 @@ def test_a_line_may_be_beside_the_folder_in_its_repository(tmp_path, options):
     folder.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / "beside.py").write_text("import torch\n\n\nsave = lambda *a: torch.save(*a)\n")
-    (tmp_path.parent / "data.txt").touch()
+    for name in ("data.txt", "more.txt"):
+        (tmp_path.parent / name).touch()
     (tmp_path / "settings.yaml").write_text("data: ../data.txt")
     text = CORRECT.replace('f"{PATH}.part")\n    os', "PATH)\n    # os")
     text = text.replace("torch.save(", "__import__('beside').save(")
-    text = text.replace("EPOCHS, SAVE", "open('../../data.txt')\nEPOCHS, SAVE")
+    opens = "import sys\n[open(f'../..{name}') for name in ('/data.txt', sys.argv[1])]\n"
+    text = text.replace("EPOCHS, SAVE", f"{opens}EPOCHS, SAVE")
     (folder / "train.py").write_text(text)
     path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    seen = diagnose(folder, "python", "train.py", options=options, **path)
+    words = ("python", "train.py", "/more.txt", "--more=../../more.txt")
+    seen = diagnose(folder, *words, options=options, **path)
     (finding,) = seen.report["findings"]
     assert (finding["rule"], finding["where"]) == ("in-place", "../beside.py:4"), seen.ran.tail
 
