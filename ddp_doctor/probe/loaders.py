@@ -53,7 +53,8 @@ class Epoch:
         self.backwards = -recorder.counts.get("backward", 0)
 
     def draw(self, batch):
-        numbers = batch if isinstance(batch, list | tuple) else [batch]
+        numbers = batch.tolist() if hasattr(batch, "tolist") else batch
+        numbers = numbers if isinstance(numbers, list | tuple) else [numbers]
         numbers = [int(n) for n in numbers if isinstance(n, int) or hasattr(n, "__index__")]
         self.coming.append(numbers)
         if len(self.indices) < MOST:

@@ -41,8 +41,9 @@ def holds_parts(run) -> bool:
     """Whether each rank has a part of one model, without DDP or DTensor: activations are sent to
     the next, parts of a layer with the same inputs are summed, or all exchange them."""
     begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
+    sharded = any(fact["sharded"] for fact in run.all("first"))  # FSDP gathers weights inside
     inside = any(fact["inside"] for fact in run.all("collective")) and same_inputs(run) > 1
-    sent = run.first("peer") or inside
+    sent = run.first("peer") or (inside and not sharded)
     exchanged = any(f["inside"] and "all_to_all" in f["what"] for f in run.all("collective"))
     return exchanged or (bool(sent) and len(begins) > 1 and not run.first("replicated"))
 

@@ -78,6 +78,8 @@ dist.init_process_group("gloo")
 model = DDP(model)
 for epoch in range(2):
     train(DataLoader(data, 8, sampler=Own(epoch)), model, optimizer)
+batches = [torch.tensor([*Own(2)][n : n + 8]) for n in range(0, 40, 8)]
+train(DataLoader(data, batch_sampler=batches), model, optimizer)
 dist.destroy_process_group()
 """,
     "buckets that are filled": """

@@ -3,7 +3,7 @@
 import pytest
 
 from .doctor import diagnose
-from .scripts import TORCHRUN, with_ddp
+from .scripts import BEGIN, TORCHRUN, with_ddp
 
 
 def test_a_loader_that_is_made_anew_in_each_epoch_has_one_order(tmp_path):
@@ -82,6 +82,23 @@ for x, y in DataLoader(data, 8):
 dist.destroy_process_group()
 """
     (tmp_path / "train.py").write_text(with_ddp(text.replace("CHANGE", change)))
+    assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["same-batches"]
+
+
+@pytest.mark.soak
+def test_shards_are_trained_on_the_same_inputs(tmp_path):
+    text = """
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.rand(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(BEGIN + text)
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["same-batches"]
 
 
