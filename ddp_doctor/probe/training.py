@@ -60,7 +60,9 @@ def bare(module):
 
 
 def _inside(module):
-    return module.module if isinstance(module, DDP) else getattr(module, "_orig_mod", None)
+    if isinstance(module, DDP):
+        return module.module
+    return module._orig_mod if "_orig_mod" in module._modules else None  # getattr would be slow
 
 
 @contextlib.contextmanager
@@ -75,10 +77,15 @@ def unnoticed():
 
 def _watched(call):
     """Of nested calls, only the outermost is a fact. Global hooks would make each of them slow."""
+    plain = call is torch.nn.Module._wrapped_call_impl
 
     @functools.wraps(call)
     def wrapped(module, *args, **kwargs):
-        if is_dynamo_compiling() or calls.running or recorder.compiling():  # the quickest first
+        if is_dynamo_compiling():
+            return call(module, *args, **kwargs)
+        if calls.running and plain and module._compiled_call_impl is None:
+            return module._call_impl(*args, **kwargs)  # as `call` would: a frame less
+        if calls.running or recorder.compiling():
             return call(module, *args, **kwargs)
         inputs = []
         _take(inputs, args, kwargs)

@@ -47,6 +47,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.soak
 def test_one_of_two_models_is_not_in_ddp(tmp_path):
     (tmp_path / "train.py").write_text(with_ddp(GAN.replace("AFTER", "")))
     seen = diagnose(tmp_path, *TORCHRUN, "train.py")

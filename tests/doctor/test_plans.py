@@ -114,7 +114,7 @@ def test_what_a_copy_commits_is_not_in_the_repository(tmp_path, part):
     assert sorted((root / ".git").rglob("*")) == files != []
 
 
-@pytest.mark.parametrize("options", [(), ("--restart",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--restart",), marks=pytest.mark.soak)])
 def test_a_line_may_be_beside_the_folder_in_its_repository(tmp_path, options):
     folder = tmp_path / "part"
     folder.mkdir()

@@ -50,6 +50,7 @@ optimizer = torch.optim.AdamW(model.parameters(), 0.1)
 """ + RESTARTED.replace(EPOCH, f"torch.manual_seed(epoch)\n    {EPOCH[:-1]}, normalize)")
 
 
+@pytest.mark.soak
 def test_weights_may_change_between_steps(tmp_path):
     seen = python(tmp_path, BEGIN + MOVING, "--restart")
     assert seen.ran.status == 0 and not seen.severe, seen.ran.tail
@@ -201,7 +202,8 @@ def test_a_run_that_resumes_through_a_link_is_compared(tmp_path):
 
 @pytest.mark.parametrize(
     ("begin", "save", "severe"),
-    [("torch.save(model.state_dict(), 'last.pt')", "True", []),
+    [pytest.param("torch.save(model.state_dict(), 'last.pt')", "True", [],
+                  marks=pytest.mark.soak),
      pytest.param("pass", "epoch < 2 and not os.path.exists('last.pt')", [],
                   marks=pytest.mark.soak),
      pytest.param("os.path.exists('last.pt') and load()", "True", ["resume-count"],
