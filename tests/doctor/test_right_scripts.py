@@ -11,11 +11,10 @@ from .scripts_of_two import PAIR
 
 OF_TWO = PAIR | SAMPLES
 SOON = (  # the others in make soak
-    "another dataset of the same class", "cross-validation",
+    "another dataset of the same class",
     "a teacher without gradients, in train mode",
     "a model that learns its sizes by a pass, has a table in a buffer, and is traced",
     "a rank's own part of samples that change at random, and a moving average",
-    "a model that keeps its loss, and a table in its checkpoint",
 )  # fmt: skip
 
 
