@@ -67,10 +67,12 @@ def _note_exit(status=None, /):
 
 
 def _ended(status):
+    global _handled
     if not recorder.is_recording():
         return
     if _handled and _handled[1] == recorder.counts:  # else the exit was caught in turn
         exceptions.note(_handled[0])
+    _handled = None  # its frames hold the model
     for function in recorder.at_end:
         function()
     cause = os.environ.get("TORCHELASTIC_ERROR_FILE", "")

@@ -74,7 +74,7 @@ if dist.get_rank() == 0:
     torch.save(state, "model.pt")
 dist.destroy_process_group()
 """,
-    "parameters in a set, whose order each process has of its own": """
+    "parameters in a set, which has another order in each process": """
 dist.init_process_group("gloo")
 model = DDP(model)
 optimizer = torch.optim.SGD({*model.parameters()}, 0.1, momentum=0.9)
@@ -119,7 +119,7 @@ every = DistributedSampler(data, num_replicas=1, rank=0)
 train(halve(DataLoader(data, 8, sampler=every)), model, optimizer)
 dist.destroy_process_group()
 """,
-    "a task of its own for each rank, to which a copy of the model adapts": """
+    "another task on each rank, to which a copy of the model adapts": """
 dist.init_process_group("gloo")
 optimizer = torch.optim.Adam(model.parameters())
 rank = dist.get_rank()
