@@ -107,12 +107,11 @@ def test_selecting_a_diff_selects_no_line_numbers(window, view):
     page = window(DIFFS[0], width=1600)
     page.get_by_role("button", name=view).first.click()
     block = page.locator(".lesson-diff > .highlight:has(ins)").first
-    block.scroll_into_view_if_needed()
     rows = block.locator(".l:visible")
-    first, last = rows.first.bounding_box(), rows.last.bounding_box()
-    page.mouse.move(first["x"] + 2, first["y"] + first["height"] / 2)
+    rows.first.hover(position={"x": 2, "y": 5})  # waits until the page no longer scrolls
     page.mouse.down()
-    page.mouse.move(last["x"] + last["width"] - 2, last["y"] + last["height"] - 2, steps=5)
+    end = rows.last.bounding_box()
+    rows.last.hover(position={"x": end["width"] - 2, "y": end["height"] - 2})
     page.mouse.up()
     selected = page.evaluate("getSelection().toString()").split("\n")
     code = {text.removesuffix("\n") for _, _, text in rows.evaluate_all(LINE)}
