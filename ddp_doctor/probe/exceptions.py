@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from traceback import walk_tb
 
 import _ddp_doctor as recorder
 
@@ -25,13 +26,11 @@ def _before(error):
 
 
 def _line_of(error):
-    """The innermost line of the user's own files that it passed."""
-    trace, line = error.__traceback__, None
-    while trace:
-        file = trace.tb_frame.f_code.co_filename
-        if recorder.is_theirs(file):
-            line = recorder.line_of(file, trace.tb_lineno)
-        trace = trace.tb_next
+    """The innermost line of the user's own files that it passed, here or in a loader's worker."""
+    passed = [(frame.f_code.co_filename, number) for frame, number in walk_tb(error.__traceback__)]
+    passed += re.findall(r'File "(.+)", line (\d+)', str(error))
+    theirs = [recorder.line_of(file, int(n)) for file, n in passed if recorder.is_theirs(file)]
+    line = theirs[-1] if theirs else None
     if isinstance(error, SyntaxError):
         line = recorder.line_of(error.filename or "", error.lineno)
     return line
@@ -43,4 +42,5 @@ def message_of(error):
     parts = str(error).split("\n")[-2:] if "Traceback" in str(error) else str(error).split("\n")
     message = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(parts))
     message = message.partition("WeightsUnpickler error: ")[2] or message
+    message = message.removeprefix(f"{type(error).__name__}: ")
     return textwrap.shorten(message, 300, placeholder=" …")

@@ -5,7 +5,7 @@ import pytest
 from tools.processes import free_port
 
 from .doctor import diagnose, python
-from .scripts import TORCHRUN, with_ddp
+from .scripts import BEGIN, TORCHRUN, with_ddp
 
 # Rank 0 alone evaluates through DDP, whose broadcast of buffers waits for all ranks.
 ALONE = """
@@ -57,3 +57,16 @@ def test_an_exception_that_a_launcher_hides_is_named(tmp_path, trains):
     why = "ValueError: a bad sample" if trains else "variable MASTER_PORT expected, but not set"
     assert why in seen.found["crashed"][0]["evidence"]
     assert seen.found["crashed"][0]["where"].startswith("train.py:")  # not the name that it gave
+
+
+def test_an_exception_in_a_loaders_worker_is_named_where_it_is_raised(tmp_path):
+    text = """
+class Bad(TensorDataset):
+    def __getitem__(self, index):
+        raise ValueError(f"no sample {index}")
+
+train(DataLoader(Bad(*data.tensors), 8, num_workers=1), model, optimizer)
+"""
+    (finding,) = python(tmp_path, BEGIN + text).found["crashed"]
+    assert finding["evidence"] == "a process: ValueError: no sample 0"
+    assert finding["where"] == f"train.py:{len(BEGIN.splitlines()) + 4}"
