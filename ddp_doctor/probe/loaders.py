@@ -222,7 +222,7 @@ def _distributed(loader):
             sampler = getattr(sampler, "sampler", None)
         if sampler is not None:
             return sampler
-    return loader.sampler if loader.batch_sampler is None else found[1] or loader.sampler
+    return loader.sampler if loader.batch_sampler is None else found[1] or loader.batch_sampler
 
 
 def _length(dataset):

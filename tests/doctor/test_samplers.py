@@ -47,6 +47,7 @@ dist.destroy_process_group()
 @pytest.mark.parametrize(
     ("loader", "evidence"),
     [("40, shuffle=True", "RandomSampler"),  # few large batches are no padding
+     ("batch_sampler=[*torch.randperm(80).split(8)]", "sampler: list"),
      ("8, sampler=DistributedSampler(data, seed=dist.get_rank())", "with seeds 0 and 1")],
 )  # fmt: skip
 def test_ranks_that_draw_the_same_samples(tmp_path, loader, evidence):
