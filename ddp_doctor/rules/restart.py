@@ -86,8 +86,8 @@ def ends_differently(run) -> bool:
 def resume_fails(run):
     """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
 
-    What was trained is lost. Often `torch.load` refuses the checkpoint: it reads tensors, numbers
-    and texts only, unless `weights_only=False` is passed for a file that you trust.
+    What was trained is lost. An UnpicklingError is from `torch.load`: it reads tensors, numbers and
+    texts only, unless `weights_only=False` is passed for a file that you trust.
     """
     raised, status = _failure(run)
     if raised:
