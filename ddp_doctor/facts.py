@@ -29,7 +29,7 @@ A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes 
                 reached: a number that the fingerprints look at has a gradient; through and
                 in_train_mode: of the last forward pass; made: the steps of each optimizer; ends:
                 the parameters of each of the last; halves: with --restart, as halves
-    before      with --restart and the like: the fingerprints of each parameter before step n
+    before      with --restart and the like: before step n, fingerprints of each parameter; rates
     loader      an iteration over a DataLoader began
     loading     what that loader is: made (a line), dataset, base (the number of the dataset below
                 its Subsets), cut (a line that made a Subset of it), lists (sketches of those in

@@ -11,7 +11,7 @@ from .copies import copy, repository_of
 from .facts import Run
 from .observe import Observer, Start
 from .rule import Finding, examine
-from .rules import files, parity, restart
+from .rules import files, parity, restart, resumed
 
 IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
 AFTER = 3  # steps between a save and the kill
@@ -62,7 +62,7 @@ class Diagnosis:
         reference = self._in_copy("undisturbed")
         self._examine(reference)
         steps = sorted({fact["step"] for _, fact, _ in files.saves(reference)})
-        total = restart.total(reference)
+        total = resumed.total(reference)
         steps = [step for step in steps if 0 < step < total]
         if reference.status != 0 or not steps:
             failed = f"the undisturbed run ended with status {reference.status}"
@@ -76,10 +76,10 @@ class Diagnosis:
         fault = {"rank": rank, "step": min(saved + AFTER, total)}
         run = self._in_copy("killed", fault)
         run.reference = reference
-        if restart.ends_differently(run):
+        if resumed.ends_differently(run):
             again = self._in_copy("undisturbed again")
-            run.repeats = restart.final_weights(again) == restart.final_weights(reference)
-            run.equally_long = restart.total(again) == restart.total(reference)
+            run.repeats = resumed.final_weights(again) == resumed.final_weights(reference)
+            run.equally_long = resumed.total(again) == resumed.total(reference)
         self.findings = examine(reference, self.ignored) + examine(run, self.ignored, restart)
         self.findings.sort(key=lambda finding: finding.order)
         self.unexamined += restart.unexamined(run)

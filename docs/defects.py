@@ -99,8 +99,8 @@ CASES = [
     ),
     Case("looks-for-unused", "DDP(Model())", "DDP(Model(), find_unused_parameters=True)", None),
     Case(
-        "scheduler-runs-ahead", "optimizer.step()",
-        "optimizer.step(); torch.optim.lr_scheduler.ConstantLR(optimizer).step()", None,
+        "scheduler-runs-ahead", "schedule.step()",
+        "[schedule.step() for _ in range(world_size)]", None,
     ),
     Case(
         "unequal-steps", "    dist.barrier()\n",
@@ -133,6 +133,10 @@ RESTARTS = [
     ),
     Case(
         "resume-optimizer", '    optimizer.load_state_dict(state["optimizer"])\n', "",
+        "optimizer.step()",
+    ),
+    Case(
+        "resume-schedule", '    schedule.load_state_dict(state["schedule"])\n', "",
         "optimizer.step()",
     ),
     Case("resume-data", "set_epoch(epoch)", "set_epoch(epoch - begin)", "loss = model(tokens"),

@@ -38,14 +38,15 @@ def _note_before_step(optimizer, closure):
     number = number_of(optimizer)
     if recorder.EVERY and number in steps:
         prints = _prints(parameters_of(optimizer))
-        recorder.fact("before", opt=number, n=steps[number] + 1, parameters=prints)
+        n, rates = steps[number] + 1, _rates(optimizer)
+        recorder.fact("before", opt=number, n=n, parameters=prints, rates=rates)
     if number in steps or not _is_one_to_look_at(number):
         return
     if closure or _follows_a_pass(optimizer):
         parameters = parameters_of(optimizer)
         recorder.fact(
             "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
-            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            rates=_rates(optimizer),
             sharded=any(hasattr(p, "to_local") or hasattr(p, FLAT) for p in parameters),
             tensor_parallel=any(map(_splits_a_layer, parameters)),
             numbers=sum(p.numel() for p in parameters), where=recorder.where(),
@@ -111,6 +112,12 @@ def _note_step(optimizer, opt):
 def recent():
     """The optimizers that made one of the last steps."""
     return [optimizer for optimizer, _ in _recent.values()]
+
+
+def _rates(optimizer):
+    """Its learning rates. Some optimizers have none, or choose it themselves."""
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    return [float(rate) for rate in rates if rate is not None]
 
 
 def parameters_of(optimizer):

@@ -49,18 +49,19 @@ class Model(nn.Module):
         return logits, nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def save(model, optimizer, epochs):
+def save(model, optimizer, schedule, epochs):
     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save({**state, "epochs": epochs}, f"{PATH}.part")
+    torch.save({**state, "schedule": schedule.state_dict(), "epochs": epochs}, f"{PATH}.part")
     os.replace(f"{PATH}.part", PATH)
 
 
-def load(model, optimizer):
+def load(model, optimizer, schedule):
     if not os.path.exists(PATH):
         return 0
     state = torch.load(PATH, weights_only=True)
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
     return state["epochs"]
 
 
@@ -85,7 +86,8 @@ def train(rank, address, world_size):
     held_loader = DataLoader(mine, batch_size=BATCH)
     model = DDP(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    begin = load(model, optimizer)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
+    begin = load(model, optimizer, schedule)
     for epoch in range(begin, EPOCHS):
         torch.manual_seed(world_size * epoch + rank)
         sampler.set_epoch(epoch)
@@ -95,13 +97,14 @@ def train(rank, address, world_size):
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            schedule.step()
             mean = loss.detach() / world_size
             dist.all_reduce(mean)
             if rank == 0:
                 print(f"loss {mean.item():.5f}")
         evaluate(model, held_loader)
         if rank == 0 and (epoch + 1) % SAVE_EVERY == 0:
-            save(model, optimizer, epoch + 1)
+            save(model, optimizer, schedule, epoch + 1)
     dist.barrier()
     dist.destroy_process_group()
 
