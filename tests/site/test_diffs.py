@@ -108,7 +108,8 @@ def test_selecting_a_diff_selects_no_line_numbers(window, view):
     page.get_by_role("button", name=view).first.click()
     block = page.locator(".lesson-diff > .highlight:has(ins)").first
     rows = block.locator(".l:visible")
-    rows.first.hover(position={"x": 2, "y": 5})  # waits until the page no longer scrolls
+    block.evaluate("block => block.scrollIntoView({block: 'center', behavior: 'instant'})")
+    rows.first.hover(position={"x": 2, "y": 5})  # unlike the mouse, waits until nothing moves
     page.mouse.down()
     end = rows.last.bounding_box()
     rows.last.hover(position={"x": end["width"] - 2, "y": end["height"] - 2})
