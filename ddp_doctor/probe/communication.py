@@ -84,7 +84,7 @@ def _begin_buffers(ddp):
 @recorder.guarded
 def _note_ddp(ddp, module, *_, **__):
     recorder.fact("done")
-    training.replicated.update(map(id, module.parameters()))
+    training.replicated.update(map(id, [module, *module.parameters()]))
     ignored = sum(name in ddp.parameters_to_ignore for name, _ in module.named_parameters())
     recorder.fact(
         "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,

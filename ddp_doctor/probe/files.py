@@ -21,16 +21,20 @@ def watch():
 
 
 def _watch_dcp(checkpoint):
-    """With torch.distributed.checkpoint.save, each rank writes its part of one checkpoint."""
+    """With torch.distributed.checkpoint, each rank writes its part of one checkpoint."""
 
-    def note(state_dict, *, checkpoint_id=None, **_):
-        _note_file(state_dict, checkpoint_id, together=True)
+    def folder_of(storage, checkpoint_id):
+        return checkpoint_id or getattr(storage, "path", None)
 
-    def note_load(state_dict, *, checkpoint_id=None, **_):
-        _note_load(checkpoint_id)
+    def note(state_dict, storage_writer=None, *_, checkpoint_id=None, **__):
+        _note_file(state_dict, folder_of(storage_writer, checkpoint_id), together=True)
 
-    checkpoint.save = around(checkpoint.save, after=note)
-    checkpoint.load = around(checkpoint.load, after=note_load)
+    def note_load(state_dict, storage_reader=None, *_, checkpoint_id=None, **__):
+        _note_load(folder_of(storage_reader, checkpoint_id))
+
+    for kind, after in (("save", note), ("load", note_load)):
+        for name in {kind, f"{kind}_state_dict"} & vars(checkpoint).keys():  # one is deprecated
+            setattr(checkpoint, name, around(getattr(checkpoint, name), after=after))
 
 
 def _watch_safetensors(module):

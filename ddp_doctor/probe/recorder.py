@@ -203,9 +203,12 @@ def _relative(path):
     return os.path.relpath(path, homes[0]) if path.startswith(tuple(homes)) else path
 
 
-def where():
-    """The innermost running line of the user's own files; None if there is none."""
-    return next((line_of(*place) for place in _theirs()), None)
+def where(frame=None):
+    """The innermost running line of the user's own files; None if there is none.
+
+    With `frame`, of this and those outside of it.
+    """
+    return next((line_of(*place) for place in _theirs(frame)), None)
 
 
 def caller():
@@ -214,9 +217,9 @@ def caller():
     return next((line_of(*place) for place in places if place[0] != places[0][0]), None)
 
 
-def _theirs():
+def _theirs(frame=None):
     """File and number of each running line of the user's own, the innermost first."""
-    frame = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     while frame:
         if is_theirs(frame.f_code.co_filename):
             yield frame.f_code.co_filename, frame.f_lineno

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 import threading
 
 import _ddp_doctor as recorder
@@ -23,7 +24,7 @@ class Calls(threading.local):
 
 
 calls = Calls()
-replicated = set()  # ids of the parameters that DDP synchronizes
+replicated = set()  # ids of the models in DDP, and of the parameters that it synchronizes
 model = torch.nn.Module()  # the last that was called, without its wrappers
 names = {}  # of parameters, by id
 through, in_train_mode = None, None  # of the last forward pass with gradients: a class, its mode
@@ -125,7 +126,7 @@ def _note_forward(module, args, kwargs, inputs):
     replica = id(parameter) in replicated
     bypass = replica and not any(isinstance(part, DDP) for part in module.modules())
     if bypass and recorder.count("bypass") == 1:
-        recorder.fact("bypass", through=through, where=recorder.where())
+        recorder.fact("bypass", **_bypass())
     if not recorder.due(number):
         return
     if number == 1:
@@ -141,6 +142,20 @@ def _note_forward(module, args, kwargs, inputs):
     if number == 2 and not hasattr(parameter, "to_local"):
         with unnoticed():
             causality.attempt(model, args, kwargs)
+
+
+def _bypass():
+    """What is called in place of DDP, and where.
+
+    `ddp.module.forward(x)` is no call of a module; the first one is inside of it.
+    """
+    frame = sys._getframe()
+    while frame:
+        own = frame.f_locals.get("self")
+        if frame.f_code.co_name == "forward" and id(own) in replicated:
+            return {"through": type(own).__name__, "where": recorder.where(frame.f_back)}
+        frame = frame.f_back
+    return {"through": through, "where": recorder.where()}
 
 
 def _note_evaluation(module, trained):

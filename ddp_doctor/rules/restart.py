@@ -70,7 +70,8 @@ def resume_count(run):
         undisturbed, made = resumed.total(run.reference), worker.number_of_steps
         saved = resumed.saved_steps(run)
         left = undisturbed - saved
-        if resumed.read_checkpoint(run) and made != left and run.equally_long:
+        wrong = made != left and not resumed.begins_its_epoch_again(run)
+        if resumed.read_checkpoint(run) and wrong and run.equally_long:
             yield (
                 f"the checkpoint has {saved:,} of {undisturbed:,} steps, so {left:,} were left, "
                 f"but {made:,} were made"
@@ -119,7 +120,8 @@ def resume_schedule(run):
     Its schedule begins again, or is some steps off. Save `scheduler.state_dict()`, and load it on
     every rank, or compute the rate from the number of steps that have run.
     """
-    if [*resume_count(run)] or [*resume_optimizer(run)]:
+    steps_differ = resumed.begins_its_epoch_again(run) or [*resume_count(run)]
+    if steps_differ or [*resume_optimizer(run)]:
         return
     for worker, first, saved in resumed.pairs(run):
         due = _rates(run, worker.rank, saved["opt"])
@@ -150,6 +152,10 @@ def resume_data(run):
     Some batches are trained on twice, and others less often. Restore the epoch's number, the
     position in it, and the random state that draws the batches.
     """
+    if lost := resumed.begins_its_epoch_again(run):
+        begun = resumed.again(run)[0].first("first")["where"]
+        yield f"saved after {lost:,} steps of an epoch, which begins again", begun
+        return
     before = {worker.rank: worker for worker in run.attempts[0].trained}
     last = max(resumed.resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in resumed.again(run):

@@ -3,7 +3,10 @@
 `run` is the one in which a rank was killed, and `run.reference` the undisturbed one.
 """
 
+from itertools import accumulate
+
 from .files import saves
+from .loading import epochs_of
 
 
 def again(run):
@@ -14,6 +17,20 @@ def again(run):
 def saved_steps(run):
     """How many steps the last checkpoint before the kill has."""
     return max((fact["step"] for fact in resumed_from(run)), default=0)
+
+
+def begins_its_epoch_again(run) -> int:
+    """How many steps of an epoch are made again, if it saves within one and begins at its start.
+
+    0 if it does not, and for the first epoch: then all is made again.
+    """
+    if not again(run) or not read_checkpoint(run):
+        return 0
+    epochs, saved = epochs_of(run.reference.trained[0]), saved_steps(run)
+    *begins, end = accumulate((epoch["did"]["step"] for epoch in epochs), initial=0)
+    begin = max((n for n in begins if n <= saved), default=0)
+    made = again(run)[0].number_of_steps
+    return saved - begin if begin and end - begin == made and end == total(run.reference) else 0
 
 
 def resumed_from(run, failed=False):

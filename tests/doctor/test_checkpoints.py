@@ -95,3 +95,27 @@ for epoch in range(3):
     found = python(tmp_path, BEGIN.replace("0.1)", "0.1, momentum=0.9)") + text).found
     assert ("in-place" in found) == (name == "last.pt")
     assert "last.pt" in found["state-missing"][0]["evidence"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("save", "load"),
+    [("save(state, checkpoint_id=folder)", "load(state, checkpoint_id=folder)"),
+     ("save(state, storage_writer=dcp.FileSystemWriter(folder))",
+      "load_state_dict(state, dcp.FileSystemReader(folder), no_dist=True)")],
+)  # fmt: skip
+def test_a_checkpoint_of_parts_is_compared_after_a_restart(tmp_path, save, load):
+    text = f"""
+import glob
+import torch.distributed.checkpoint as dcp
+state = {{"model": model.state_dict(), "epochs": 0}}
+for folder in sorted(glob.glob("*.d"))[-1:]:
+    dcp.{load}
+model.load_state_dict(state["model"])
+for epoch in range(max(state["epochs"] - 1, 0), 4):
+    train(DataLoader(data, 8), model, optimizer)
+    state, folder = {{"model": model.state_dict(), "epochs": epoch + 1}}, f"{{epoch}}.d"
+    dcp.{save}
+"""
+    seen = python(tmp_path, BEGIN + text, "--restart")
+    assert "resume-count" in seen.severe, seen.ran.tail

@@ -4,7 +4,7 @@ import pytest
 
 from ddp_doctor.facts import Run
 from ddp_doctor.rules.processes import hung
-from docs.defects import CASES, CORRECT, RESTARTS
+from docs.defects import CASES, CORRECT, RESTARTS, Case
 
 from .doctor import python
 
@@ -31,7 +31,13 @@ def test_a_correct_script_resumes(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]  # it ran in copies
 
 
-@pytest.mark.parametrize("case", [*CASES, *RESTARTS], ids=lambda case: case.rule)
+FORWARD = Case(  # no call of a module: only those inside it are called
+    "diverged", "_, loss = model(tokens", "_, loss = model.module.forward(tokens", "forward("
+)  # fmt: skip
+ALL = [*CASES, *RESTARTS, pytest.param(FORWARD, marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.rule)
 def test_a_defect_is_named(tmp_path, case):
     assert CORRECT.count(case.old) == 1
     text = TRAINER.replace(case.old, case.new)
