@@ -165,8 +165,7 @@ def _describe(loader, epoch):
         return getattr(sampler, name, None) if shared else other
 
     divides = not shared and training.is_one_of_several() and _divides(sampler)
-    asked = (shared or divides) and getattr(sampler, "shuffle", False) is True
-    shuffles = asked or isinstance(sampler, RandomSampler)
+    shuffles = getattr(sampler, "shuffle", 0) is True or isinstance(sampler, RandomSampler)
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,

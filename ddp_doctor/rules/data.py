@@ -98,7 +98,7 @@ def not_shared(run):
             drawn = [samples_of(run, here, a), samples_of(run, there, b)]
             both = len(drawn[0] & drawn[1])
             number = len(run.trained)
-            repeats = a["drawn"] - len(drawn[0]) > number  # as for augmentation
+            repeats = a["drawn"] - len(drawn[0]) > number and a["order"] != b["order"]  # on purpose
             size = here["size"] or 0
             share = a["whole"] and number * a["drawn"] <= size + number
             own = here["divides"] or both < len(drawn[1])  # it knows its rank, or is random

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from ..rule import rule
-from .loading import epochs_of, loaders_of, loadings
+from .loading import epochs_of, indices_of, loaders_of, loadings
 
 
 @rule("warning")
@@ -21,14 +21,23 @@ def every_epoch_alike(run):
         fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
         epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
-        shuffles = fact["shuffle"] and not fact["iterable"]
-        if shuffles and len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
+        if not fact["shuffle"] or fact["iterable"]:
+            continue
+        number, drawn = 2, max((_turn(run, epoch) for epoch in epochs), default=0)
+        if len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
+            number, drawn = len(whole), whole[0]["drawn"]
+        if drawn:
             told = "" if fact["epoch"] is None else "; set_epoch was not called"
-            yield (
-                f"{len(whole)} epochs drew the same {whole[0]['drawn']:,} samples in one order"
-                f"{told}"
-            ), fact["where"]
+            same = f"{number} epochs drew the same {drawn:,} samples in one order"
+            yield f"{same}{told}", fact["where"]
             return
+
+
+def _turn(run, epoch):
+    """How many samples an endless sampler drew before they came again in the same order, or 0."""
+    drawn = indices_of(run, epoch)
+    turn = len({*drawn})
+    return turn if turn > 8 and drawn[:turn] == drawn[turn : 2 * turn] else 0
 
 
 @rule("note")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .doctor import diagnose
+from .doctor import diagnose, python
 from .scripts import BEGIN, TORCHRUN, with_ddp
 
 
@@ -21,8 +21,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
-def test_samples_that_change_at_random_are_shared_by_their_names(tmp_path):
+@pytest.mark.parametrize("loader", ["8, shuffle=True", "batch_sampler=[*order.split(8)]"])
+def test_samples_that_change_at_random_are_shared_by_their_names(tmp_path, loader):
     text = """
+order = torch.randperm(80).repeat(3)  # as of a sampler that never ends
 class Images(torch.utils.data.Dataset):
     def __init__(self):
         self.names = [f"{n}.png" for n in torch.randperm(80).tolist()]
@@ -36,10 +38,10 @@ class Images(torch.utils.data.Dataset):
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-train(DataLoader(Images(), 8, shuffle=True), DDP(model), optimizer)
+train(DataLoader(Images(), LOADER), DDP(model), optimizer)
 dist.destroy_process_group()
 """
-    (tmp_path / "train.py").write_text(with_ddp(text))
+    (tmp_path / "train.py").write_text(with_ddp(text.replace("LOADER", loader)))
     assert diagnose(tmp_path, *TORCHRUN, "train.py").severe == ["not-shared"]
 
 
@@ -129,3 +131,21 @@ dist.destroy_process_group()
     (tmp_path / "train.py").write_text(with_ddp(text))
     seen = diagnose(tmp_path, *TORCHRUN, "train.py")
     assert seen.severe == ([] if sets else ["every-epoch-alike"]), seen.ran.tail
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("new", [True, False])
+def test_an_endless_sampler_needs_a_new_order(tmp_path, new):
+    text = """
+class Endless(torch.utils.data.Sampler):
+    shuffle = True
+
+    def __iter__(self):
+        for epoch in EPOCHS:
+            order = torch.randperm(80, generator=torch.Generator().manual_seed(epoch))
+            yield from order.split(8)
+
+train(DataLoader(data, batch_sampler=Endless()), model, optimizer)
+"""
+    seen = python(tmp_path, BEGIN + text.replace("EPOCHS", "range(3)" if new else "(0, 0, 0)"))
+    assert seen.severe == ([] if new else ["every-epoch-alike"]), seen.ran.tail
