@@ -152,9 +152,9 @@ def resume_data(run):
     Some batches are trained on twice, and others less often. Restore the epoch's number, the
     position in it, and the random state that draws the batches.
     """
-    if lost := resumed.begins_its_epoch_again(run):
+    if repeated := resumed.begins_its_epoch_again(run):
         begun = resumed.again(run)[0].first("first")["where"]
-        yield f"saved after {lost:,} steps of an epoch, which begins again", begun
+        yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
         return
     before = {worker.rank: worker for worker in run.attempts[0].trained}
     last = max(resumed.resumed_from(run), key=lambda fact: fact["step"], default=None)
@@ -180,7 +180,7 @@ def resume_differs(run):
     """A run that was killed ends with other weights than one that was not.
 
     Something that the training depends on is not restored: often the random state (of dropout, or
-    of the shuffling), a scheduler, or a GradScaler.
+    of the shuffling), or a GradScaler.
     """
     if not (resumed.ends_differently(run) and resumed.read_checkpoint(run) and run.repeats):
         return
