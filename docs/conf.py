@@ -45,7 +45,7 @@ extensions = [
     "docs._ext.card",
     "docs._ext.torch_role",
     "docs._ext.page_end",
-    "docs._ext.doctor",
+    "docs._ext.doctor_rules",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]

@@ -4,7 +4,7 @@
         process.wait_for(r"Epoch +3")      # a line of its output
         status = process.wait()            # every wait has a limit
 
-ddp_doctor/processes.py finds and ends what a command has started.
+ddp_doctor/descendants.py finds and ends what a command has started.
 """
 
 import collections
@@ -18,7 +18,16 @@ import threading
 import time
 from pathlib import Path
 
-from ddp_doctor.processes import MARK, OURS, Command, ended_with_us, kill, marked, psutil
+sys.path.append(str(Path(__file__).resolve().parents[1] / "doctor"))  # where it is not installed
+from ddp_doctor.descendants import (
+    MARK,
+    OURS,
+    Command,
+    ended_with_us,
+    kill,
+    marked,
+    psutil,
+)
 from tools.errors import UserError
 
 __all__ = [

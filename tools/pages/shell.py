@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
           "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "beyond/*", "launch/*",
           "tools/*.py", "tools/series/*", "tools/cluster/*", "tools/bench/results/*",
-          "ddp_doctor/**/*", "workshop/**/*"]  # fmt: skip
+          "doctor/**/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
