@@ -51,7 +51,8 @@ def train(lesson, folder, *epochs, size=2, nodes=1, batch=None, start=(), change
         trainer.train(total)
 
     world(size, work, nodes)
-    return [torch.load(path) if path.exists() else None for path in paths]
+    found = [torch.load(path) if path.exists() else None for path in paths]
+    return [one if one and one["epochs_run"] == total else None for one in found]
 
 
 def resumed(lesson, folder, first, total, size=2, **options):
@@ -61,9 +62,10 @@ def resumed(lesson, folder, first, total, size=2, **options):
     return train(lesson, folder, total, first, size=size, start=start, **options)
 
 
-def distance(one, other, part="model"):
-    """The largest difference between two tensors of two checkpoints, which have the same ones."""
-    pairs = zip(_tensors(one[part]), _tensors(other[part]), strict=True)
+def distance(one, other):
+    """The largest difference between tensors of two checkpoints' models, or of two other parts."""
+    one, other = (part.get("model", part) for part in (one, other))
+    pairs = zip(_tensors(one), _tensors(other), strict=True)
     return max((mine - theirs).abs().max().item() for mine, theirs in pairs)
 
 
