@@ -80,8 +80,8 @@ def kill_worker(process, choice=random):
 
 
 def same(one, other):
-    """Whether two checkpoint files hold equal tensors and numbers."""
-    return _same(torch.load(one), torch.load(other))
+    """Whether two checkpoints, or their files, hold equal tensors and numbers."""
+    return _same(*(torch.load(it) if isinstance(it, Path) else it for it in (one, other)))
 
 
 def _same(one, other):
