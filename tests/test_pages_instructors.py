@@ -3,7 +3,6 @@ edit."""
 
 import re
 
-
 from tests.processes import LESSONS, ROOT
 from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises
