@@ -7,8 +7,9 @@ from functools import lru_cache
 from html import escape
 from itertools import groupby
 
+import pygments
+from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
-from pygments.token import STANDARD_TYPES
 
 from tools import series
 
@@ -88,7 +89,7 @@ def _pre(stage, rows):
     out, left, right = [], 0, 0
     for row, old, new, marks in rows:
         source = stage.before.source if row.sign == "-" else stage.source
-        html = to_html(highlight(source.text)[row.number - 1], marks)
+        html = mark(highlight(source.text)[row.number - 1], marks)
         if row.sign == "-":
             left += 1
             out.append(_line("del", old, html, left))
@@ -110,10 +111,9 @@ def _line(tag, number, html, row, twin=False):
 
 def _lines(source):
     """A whole script with numbered lines."""
-    pieces = highlight(source.text)[: len(source.lines)]
     return _block(
-        f'<span class="l" data-n="{number}">{to_html(line)}\n</span>'
-        for number, line in enumerate(pieces, 1)
+        f'<span class="l" data-n="{number}">{line}\n</span>'
+        for number, line in enumerate(highlight(source.text)[: len(source.lines)], 1)
     )
 
 
@@ -123,44 +123,25 @@ def _block(lines):
 
 @lru_cache(maxsize=64)
 def highlight(text):
-    """The pieces of each line of a script, `(CSS class, text)`.
+    """The lines of a script as HTML.
 
     Lex the whole file at once, so that a line inside a docstring is coloured as one.
     """
-    lines = [[]]
-    for kind, value in PythonLexer(stripnl=False).get_tokens(text):
-        while kind not in STANDARD_TYPES:
-            kind = kind.parent
-        first, *others = value.split("\n")
-        for number, piece in enumerate([first, *others]):
-            if number:
-                lines.append([])
-            if piece:
-                lines[-1].append((STANDARD_TYPES[kind], piece))
-    return lines
+    lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
+    return pygments.highlight(text, lexer, formatter).split("\n")
 
 
-def to_html(pieces, marks=()):
-    """A line as HTML; `marks` are the spans of columns that changed."""
+def mark(html, spans):
+    """Mark columns of a line of HTML, each part within its tag."""
     out, column = [], 0
-    for css, text in pieces:
-        inner = "".join(
-            f"<mark>{escape(part)}</mark>" if marked else escape(part)
-            for part, marked in _cut(text, column, marks)
-        )
-        out.append(f'<span class="{css}">{inner}</span>' if css else inner)
-        column += len(text)
+    for tag, text in re.findall(r"(<[^>]*>)|([^<]+)", html):
+        letters = enumerate(re.findall(r"&[^;]+;|.", text), column)
+        out.append(tag)
+        for inside, run in groupby(letters, lambda one: any(a <= one[0] < b for a, b in spans)):
+            columns, part = zip(*run, strict=True)
+            out.append(f"<mark>{''.join(part)}</mark>" if inside else "".join(part))
+            column = columns[-1] + 1
     return "".join(out)
-
-
-def _cut(text, start, marks):
-    """The text in parts, each wholly inside or wholly outside the marked columns."""
-    inside = [any(a <= start + i < b for a, b in marks) for i in range(len(text))]
-    part = 0
-    for i in range(1, len(text) + 1):
-        if i == len(text) or inside[i] != inside[part]:
-            yield text[part:i], inside[part]
-            part = i
 
 
 def changed_words(removed, added):
