@@ -16,7 +16,7 @@ from tests.processes import ROOT
 
 pytest.importorskip("pygments", reason="no pygments: make docs installs it")
 
-from docs._ext.code import changed_words, highlight, to_html
+from docs._ext.code import changed_words, highlight, mark
 from tools.errors import UserError
 from tools.pages import shell
 
@@ -39,9 +39,9 @@ def test_lines_that_are_not_alike_have_no_counterpart():
 
 def test_a_line_as_html_is_coloured_by_what_surrounds_it_and_marked_by_columns():
     begins, _, within, *_ = highlight('def f():\n    """One\n    <b>&amp; "two"</b>\n    """\n')
-    assert "<mark>f</mark>" in to_html(begins, [(4, 5)])
-    assert to_html(within, [(4, 7), (13, 18)]) == (
-        '<span class="sd">    <mark>&lt;b&gt;</mark>&amp;amp; <mark>&quot;two&quot;</mark>'
+    assert "<mark>f</mark>" in mark(begins, [(4, 5)])
+    assert mark(within, [(4, 7), (13, 18)]) == (
+        '<span class="sd">    <mark>&lt;b&gt;</mark>&amp;amp; <mark>"two"</mark>'
         "&lt;/b&gt;</span>"
     )
 

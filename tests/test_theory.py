@@ -39,12 +39,6 @@ def test_a_sabotaged_script_fails(script, right, wrong, finding, tmp_path):
     assert re.fullmatch(rf"FAILED: {re.escape(finding)}.*\n", ran.stderr), ran.stderr
 
 
-def test_a_ring_of_three():
-    ran = run(ROOT / "docs" / "theory" / "ring_all_reduce.py", NPROC="3")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "Every rank holds 7 everywhere" in ran.stdout
-
-
 def test_all_reduces_begin_during_backward_but_those_by_hand(tmp_path):
     file = tmp_path / "events.jsonl"
     ran = run(ROOT / "docs" / "theory" / "timeline.py", "--json", file)

@@ -1,4 +1,9 @@
-"""What surrounds a page: its contents in the sidebar, its place in the series, the footer.
+"""What surrounds a page: the strip `Introduction || What is DDP || …` on top, its place in the
+series, the contents in the sidebar, the footer; and llms.txt, the list of all pages as text.
+
+The names are the pages' titles, and the order is that of the toctrees of index, of which the first
+is the series. A page that has its own toctree is the first of several parts, which a second line of
+the strip lists.
 
 `repository` in conf.py is the address of the repository, such as https://github.com/you/name.
 Links to it, to its issues and to the source of a page exist only if it is set.
@@ -10,7 +15,7 @@ import re
 import subprocess
 import textwrap
 import time
-from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 from docutils import nodes
@@ -23,103 +28,111 @@ WORDS, LINES = 200, 25  # read per minute: words of prose; lines of code, output
 SHORT = 200  # characters of a description: search engines cut longer ones
 
 
+def toctrees(env):
+    return list(env.get_doctree("index").findall(addnodes.toctree))
+
+
+def with_parts(env, toctree):
+    """Each page of a toctree, with the parts that follow it."""
+    return [[page, *env.toctree_includes.get(page, [])] for page in toctree["includefiles"]]
+
+
 def series(env):
-    """The pages of the series in reading order, each followed by its parts."""
-    toctree = next(env.get_doctree("index").findall(addnodes.toctree))
-    return [one for page in toctree["includefiles"]
-            for one in (page, *env.toctree_includes.get(page, []))]  # fmt: skip
+    """The pages of the series in reading order."""
+    return list(chain(*with_parts(env, toctrees(env)[0])))
 
 
 def measure(app, doctree):
     """Keep how many minutes a page takes, without its folds, and how it describes itself."""
     words = lines = 0
     for node in doctree.findall(nodes.TextElement):
-        if "picture-code" in node.get("classes", ()) or any(
-            isinstance(parent, fold) for parent in ancestors(node)
-        ):
+        if is_folded(node):
             continue
         if isinstance(node, nodes.literal_block):
             lines += node.astext().count("\n") + 1
         elif isinstance(node, nodes.paragraph | nodes.title | nodes.term):
             words += len(node.astext().split())
-    docname = app.env.docname
-    app.env.minutes[docname] = max(1, round(words / WORDS + lines / LINES))
-    paragraphs = doctree.findall(nodes.paragraph)
-    texts = [" ".join(one.astext().split()) for one in paragraphs if is_in_a_section(one)]
+    # Those that are not in a section are in notes, such as sphinx-gallery's.
+    texts = [" ".join(one.astext().split()) for one in doctree.findall(nodes.paragraph)
+             if isinstance(one.parent, nodes.section)]  # fmt: skip
     goals = [text for text in texts if text.startswith("You will be able to")]
-    app.env.descriptions[docname] = next(iter(goals + texts), "")
+    kept = app.env.metadata[app.env.docname]
+    kept["minutes"] = max(1, round(words / WORDS + lines / LINES))
+    kept["description"] = next(iter(goals + texts), "")
 
 
-def is_in_a_section(paragraph):
-    return isinstance(paragraph.parent, nodes.section)  # and in no note, such as sphinx-gallery's
-
-
-def ancestors(node):
-    while node := node.parent:
-        yield node
+def is_folded(node):
+    while node and not isinstance(node, fold) and "picture-code" not in node.get("classes", ()):
+        node = node.parent
+    return node is not None
 
 
 def fill(app, pagename, templatename, context, doctree):
     env = app.env
+
+    def entries(names):
+        titles = [env.titles[one].astext() if one in env.titles else "Index" for one in names]
+        links = map(context["pathto"], names)
+        return list(zip(titles, links, [one == pagename for one in names], strict=True))
+
+    first, *others = toctrees(env)
+    if pagename.startswith("series/"):
+        pages = with_parts(env, first)
+        here = next((names[1:] for names in pages if pagename in names), [])
+        context["strip"] = [entries(names) for names in ([one for one, *_ in pages], here) if names]
+    else:
+        others.insert(0, first)
     pages = series(env)
     if pagename in pages:
-        context["place"] = (pages.index(pagename) + 1, len(pages), env.minutes[pagename])
+        minutes = env.metadata[pagename]["minutes"]
+        context["place"] = (pages.index(pagename) + 1, len(pages), minutes)
     context["contents"] = "" if context.get("furo_hide_toc", True) else context["toc"]
     context["furo_hide_toc"] = True  # the contents are in the sidebar, at every width
-    toctrees = list(env.get_doctree("index").findall(addnodes.toctree))
-    if "strip" in context:  # it has the pages of the series
-        toctrees = toctrees[1:]
     context["others"] = [
-        (tree["caption"], [entry(env, context, name, pagename) for _, name in tree["entries"]])
-        for tree in toctrees
+        (tree["caption"], entries([name for _, name in tree["entries"]])) for tree in others
     ]
-    text = env.descriptions.get(pagename, "")
+    text = env.metadata.get(pagename, {}).get("description", "")
     context["description"] = textwrap.shorten(text, SHORT, placeholder=" …")
-    if base := app.config.html_baseurl:
-        context["card"] = f"{base.rstrip('/')}/card.png"  # docs/_ext/card.py draws it
     context["repository"] = repository = app.config.repository.rstrip("/")
-    source = ROOT / "docs" / "pages" / f"{pagename.rpartition('/')[2]}"
-    found = [file for suffix in (".py", ".rst") if (file := source.with_suffix(suffix)).exists()]
-    if is_on_github(repository):  # other hosts have other addresses
+    if repository.startswith("https://github.com/"):  # other hosts have other addresses
         context["report"] = f"{repository}/issues/new/choose"
-        if found and pagename.startswith("series/"):
-            context["edit"] = f"{repository}/edit/main/{found[0].relative_to(ROOT)}"
+        for suffix in (".py", ".rst"):
+            source = f"{pagename.replace('series/', 'docs/pages/')}{suffix}"
+            if (ROOT / source).is_file():
+                context["edit"] = f"{repository}/edit/main/{source}"
 
 
-def is_on_github(repository):
-    return repository.startswith("https://github.com/")
-
-
-def entry(env, context, name, here):
-    title = env.titles[name].astext() if name in env.titles else "Index"  # the general index
-    return title, context["pathto"](name), name == here
-
-
-def built_with():
-    """The edition, the commit, the date and torch, as the footer shows them."""
+def built(app):
+    """The edition, the commit and the date, as the footer shows them."""
     edition = re.search(r"(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))[1]
     git, commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], ""
     if (ROOT / ".git").exists():  # else the files came without git
         with contextlib.suppress(OSError):
             commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     when = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
-    return {
-        "edition": edition,
-        "commit": commit,
-        "built": time.strftime("%Y-%m-%d", when),
-        "torch": version("torch"),
-    }
+    facts = {"edition": edition, "commit": commit, "built": time.strftime("%Y-%m-%d", when)}
+    app.config.html_context.update(facts)
 
 
-def start(app):
-    for name in ("minutes", "descriptions"):
-        if not hasattr(app.env, name):
-            setattr(app.env, name, {})
-    app.config.html_context.update(built_with())
+def list_as_text(app, exception):
+    """Write llms.txt beside the plain-text build: what the site is, and where each page is."""
+    if exception or app.builder.name != "text":
+        return
+    lead = app.env.get_doctree("index").next_node(nodes.paragraph).astext().replace("\n", " ")
+    lines = [f"# {app.config.project}", "", f"> {lead}", ""]
+    for toctree in toctrees(app.env):
+        lines += [f"## {toctree['caption']}", ""]
+        for name in chain(*with_parts(app.env, toctree)):
+            if name in app.env.titles:  # the general index has none
+                title = app.env.titles[name].astext()
+                lines.append(f"- [{title}]({app.outdir.name}/{name}.txt)")
+        lines.append("")
+    (app.outdir.parent / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
 def setup(app):
     app.add_config_value("repository", "", "env")
-    app.connect("builder-inited", start)
+    app.connect("builder-inited", built)
     app.connect("doctree-read", measure)
     app.connect("html-page-context", fill, priority=900)  # after furo's
+    app.connect("build-finished", list_as_text)

@@ -32,7 +32,7 @@ class MakeLists(SphinxTransform):
             for section in self.document.findall(nodes.section):
                 if not section.next_node(nodes.section):
                     links += link_to(section)
-                    section += index_terms(section)
+                    section += lead_here(section)
             place.replace_self(links)
 
 
@@ -42,13 +42,14 @@ def link_to(section):
     return nodes.list_item("", nodes.paragraph("", "", link))
 
 
-def index_terms(section):
-    terms = []
+def lead_here(section):
+    """Let the section's index terms lead to its heading; return them as hidden text."""
+    words = []
     for index in section.findall(addnodes.index):
-        terms += [term for _, term, *_ in index["entries"]]
-        index["entries"] = [(kind, term, section["ids"][0], "main", key)
-                            for kind, term, _, _, key in index["entries"]]  # fmt: skip
-    return nodes.raw("", f"<span hidden>{escape('; '.join(terms))}</span>", format="html")
+        terms = index["entries"]
+        words += [term for _, term, *_ in terms]
+        index["entries"] = [(one[0], one[1], section["ids"][0], "main", one[4]) for one in terms]
+    return nodes.raw("", f"<span hidden>{escape('; '.join(words))}</span>", format="html")
 
 
 def setup(app):

@@ -1,8 +1,8 @@
 """Text that a reader may skip, such as internals: closed until clicked.
 
-    .. fold:: Why gloo aborts
+.. fold:: Why gloo aborts
 
-       The text.
+   The text.
 """
 
 from docutils import nodes
@@ -10,7 +10,11 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class fold(nodes.General, nodes.Element):
-    """A title, and below it the folded text."""
+    """A summary, and below it the folded text."""
+
+
+class summary(nodes.General, nodes.TextElement):
+    pass
 
 
 class Fold(SphinxDirective):
@@ -22,32 +26,23 @@ class Fold(SphinxDirective):
         if not self.content:
             raise self.error("a fold needs a text")
         title, messages = self.parse_inline(self.arguments[0])
-        return [fold("", nodes.inline("", "", *title), *self.parse_content_to_nodes()), *messages]
+        folded = [summary("", "", *title), *self.parse_content_to_nodes()]
+        return [fold("", *folded, classes=["fold"]), *messages]
 
 
-def visit_html(self, node):
-    title = node.pop(0)
-    self.body.append('<details class="fold"><summary>')
-    title.walkabout(self)
-    self.body.append("</summary>")
+def tag(name):
+    def visit(self, node):
+        self.body.append(self.starttag(node, name, ""))
 
+    def depart(self, node):
+        self.body.append(f"</{name}>\n")
 
-def depart_html(self, node):
-    self.body.append("</details>\n")
-
-
-def visit_text(self, node):
-    title = node.pop(0)
-    self.new_state(0)
-    text = title.astext()
-    self.add_text(text if text.endswith("?") else f"{text}:")
-    self.end_state()
-
-
-def depart_text(self, node):
-    pass
+    return visit, depart
 
 
 def setup(app):
-    app.add_node(fold, html=(visit_html, depart_html), text=(visit_text, depart_text))
+    paragraph = (lambda self, node: self.new_state(0)), (lambda self, node: self.end_state())
+    nothing = (lambda self, node: None,) * 2
+    app.add_node(fold, html=tag("details"), text=nothing)
+    app.add_node(summary, html=tag("summary"), text=paragraph)
     app.add_directive("fold", Fold)

@@ -33,16 +33,12 @@ from .fold import fold
 from .lesson_diff import lessons
 
 logger = logging.getLogger(__name__)
-TITLE = "What you can do now"
 QUESTIONS = 3
 
 
 class PageEnd(SphinxDirective):
     required_arguments = 1
-    option_spec: ClassVar = {
-        "next": directives.unchanged_required,
-        "also": directives.unchanged_required,
-    }
+    option_spec: ClassVar = dict.fromkeys(("next", "also"), directives.unchanged_required)
     has_content = True
 
     def run(self):
@@ -50,31 +46,24 @@ class PageEnd(SphinxDirective):
         if self.arguments[0] != page or "next" not in self.options:
             raise self.error(f"write page-end:: {page}, with the option :next:")
         text = self.parse_content_to_nodes()
-        if not (text and isinstance(text[0], nodes.paragraph)):
-            raise self.error("the end of a page begins with what the reader can do now")
         if sum(isinstance(node, fold) for node in text) < QUESTIONS:
             raise self.error(f"the end of a page asks {QUESTIONS} questions, each in a fold")
         also = self.options.get("also", "")
         lines = ends.lines(lessons(), page, self.options["next"], also)
         links = self.parse_text_to_nodes("\n\n".join(lines))
-        for paragraph in links:
-            for literal in paragraph.findall(nodes.literal):
-                literal["ran"] = True  # ends.lines has asked the workshop for this exercise
+        for literal in (one for link in links for one in link.findall(nodes.literal)):
+            literal["ran"] = True  # ends.lines has asked the workshop for this exercise
         return [nodes.container("", *text, *links, classes=["page-end"])]
 
 
-def check_ends(app, doctree):
+def check_end(app, doctree):
     page = app.env.docname.rpartition("/")[2]
-    if not Path(app.srcdir, "pages", f"{page}.py").is_file():
-        return
-    last = list(doctree.findall(nodes.section))[-1]
-    # sphinx-gallery adds its links after it.
-    ends = [node for node in last[1:2] if "page-end" in node.get("classes", ())]
-    if not ends or last[0].astext() != TITLE:
-        message = "this page must end with a section %r that begins with a page-end"
-        logger.warning(message, TITLE, location=app.env.docname)
+    if Path(app.srcdir, "pages", f"{page}.py").is_file():
+        title, end = [*list(doctree.findall(nodes.section))[-1], nodes.comment()][:2]
+        if "page-end" not in end.get("classes", ()):
+            logger.warning("this page must end with a page-end", location=title)
 
 
 def setup(app):
     app.add_directive("page-end", PageEnd)
-    app.connect("doctree-read", check_ends)
+    app.connect("doctree-read", check_end)

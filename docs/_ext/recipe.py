@@ -12,9 +12,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from tools.series import own
-
-from .fold import fold
+from .fold import fold, summary
 from .run import folded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,25 +24,20 @@ class Recipe(SphinxDirective):
 
     def run(self):
         file = ROOT / "launch" / self.arguments[0]
-        if not file.is_file():
-            raise self.error(f"launch has no {file.name}")
-        tests = list(filter(own(ROOT), ROOT.glob("tests/cluster/test_*.py")))
-        proofs = sorted(test.name for test in tests if names(test, file.name))
-        if not proofs:
+        tests = [test for test in ROOT.glob("tests/cluster/test_*.py") if names(test, file.name)]
+        if not tests:
             raise self.error(f"no test of tests/cluster runs launch/{file.name}")
+        proofs = ", ".join(sorted(test.name for test in tests))
         text = file.read_text(encoding="utf-8").rstrip("\n")
         lines = usage(text)
         self.env.commands.setdefault(self.env.docname, []).extend(lines)
-        whole = ran(text, LANGUAGES[file.suffix])
-        size = f"launch/{file.name}, {text.count(chr(10)) + 1} lines"
-        note = nodes.paragraph(classes=["run-note"])
-        note += nodes.Text(f"tested in tests/cluster: {', '.join(proofs)}")
-        body = nodes.container("", whole, note, classes=["run-block", "recipe"])
-        found = [fold("", nodes.inline("", "", nodes.Text(size)), body)]
+        size = f"launch/{file.name}, {len(text.splitlines())} lines"
+        note = nodes.paragraph("", f"tested in tests/cluster: {proofs}", classes=["run-note"])
+        whole = block("recipe", ran(text, LANGUAGES[file.suffix]), note)
+        found = [fold("", summary("", size), whole, classes=["fold"])]
         if lines:
-            commands = ran("\n".join(f"$ {folded(line)}" for line in lines), "console")
-            commands["classes"].append("run")
-            found.insert(0, nodes.container("", commands, classes=["run-block"]))
+            commands = ran("\n".join(f"$ {folded(line)}" for line in lines), "console", "run")
+            found.insert(0, block("", commands))
         return found
 
 
@@ -54,11 +47,13 @@ class Launch(SphinxRole):
         return [nodes.literal("", usage(text)[0])], []
 
 
-def ran(text, language):
+def block(name, *parts):
+    return nodes.container("", *parts, classes=["run-block", *name.split()])
+
+
+def ran(text, language, *classes):
     """A block that the directive run accepts."""
-    block = nodes.literal_block(text, text, language=language)
-    block["ran"] = True
-    return block
+    return nodes.literal_block(text, text, language=language, classes=[*classes], ran=True)
 
 
 def usage(text):

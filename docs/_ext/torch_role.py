@@ -1,10 +1,7 @@
-"""A link to a page of PyTorch's documentation.
+"""A link to a page of PyTorch's documentation: tools/pages/torch_docs.py says which.
 
-    :torch:`torch.nn.parallel.DistributedDataParallel`
-    :torch:`torchrun <torch.distributed.run>`
-
-The first shows the last part of the name. The build fails for a name that the installed torch
-lacks. tools/pages/torch_docs.py says which page a name has; the build asks no other host.
+:torch:`torch.nn.parallel.DistributedDataParallel`      shows the last part of the name
+:torch:`torchrun <torch.distributed.run>`
 """
 
 from docutils import nodes
@@ -22,8 +19,7 @@ class Torch(SphinxRole):
         except UserError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
-        literal = nodes.literal("", text)
-        return [nodes.reference("", "", literal, refuri=address, reftitle=name)], []
+        return [nodes.reference("", "", nodes.literal("", text), refuri=address, reftitle=name)], []
 
 
 def setup(app):

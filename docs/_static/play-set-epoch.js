@@ -1,6 +1,18 @@
-// Which rank gets which of 32 samples. `orders` has torch's order of the samples for each epoch; this
-// file deals them out as torch.utils.data.DistributedSampler does.
-play.figures["set-epoch"] = ({ orders }) => {
+// Which rank gets which of 32 samples. This file deals them out as
+// torch.utils.data.DistributedSampler does; tests/site/test_play.py compares the two.
+play.figures["set-epoch"] = () => {
+  // Torch's order of the samples in each epoch.
+  const orders = [
+    [12, 31, 25, 28, 19, 29, 9, 10, 6, 27, 4, 2, 3, 20, 24, 22, 14, 13, 15, 26, 18, 16, 23, 11, 21, 5, 8, 1, 17, 0, 7, 30],
+    [5, 26, 1, 10, 7, 24, 13, 23, 31, 19, 30, 17, 28, 8, 27, 29, 22, 4, 16, 21, 2, 15, 12, 3, 14, 11, 25, 9, 0, 20, 18, 6],
+    [8, 20, 13, 1, 22, 17, 10, 4, 16, 23, 6, 21, 31, 15, 5, 11, 12, 19, 7, 14, 24, 9, 25, 18, 27, 29, 30, 0, 3, 26, 28, 2],
+    [10, 16, 9, 12, 4, 17, 24, 7, 21, 13, 18, 5, 11, 3, 14, 23, 15, 26, 6, 29, 20, 28, 1, 0, 22, 27, 31, 2, 30, 25, 8, 19],
+    [26, 0, 3, 14, 5, 10, 21, 8, 1, 22, 24, 16, 27, 15, 18, 12, 23, 30, 9, 17, 19, 11, 20, 4, 7, 2, 31, 29, 6, 25, 28, 13],
+    [3, 17, 9, 10, 0, 12, 24, 15, 8, 11, 1, 4, 23, 31, 14, 29, 5, 2, 13, 28, 7, 19, 6, 16, 21, 25, 27, 18, 26, 20, 30, 22],
+    [10, 20, 5, 23, 22, 14, 19, 18, 24, 15, 11, 27, 0, 13, 21, 7, 31, 16, 8, 25, 1, 4, 28, 17, 2, 6, 3, 26, 30, 29, 12, 9],
+    [15, 11, 3, 6, 19, 20, 21, 1, 12, 16, 30, 24, 5, 22, 9, 29, 26, 7, 27, 10, 8, 18, 2, 23, 28, 13, 31, 0, 4, 14, 25, 17],
+  ];
+
   // The samples of each rank: pad the order from its beginning, then deal it like cards.
   function deal(order, world) {
     const each = Math.ceil(order.length / world);

@@ -37,14 +37,15 @@ const play = {
   },
 };
 
-// A figure is a function that takes its data and returns the parts of the figure: controls, drawing
-// and a text with role "status", which screen readers read out after each change.
+// A figure is a function that returns its parts: controls, drawing and a text with role "status",
+// which screen readers read out after each change.
 document.addEventListener("DOMContentLoaded", () => {
   for (const figure of document.querySelectorAll("figure.play")) {
-    const data = JSON.parse(figure.querySelector("script").textContent);
-    const { controls, drawing, status } = play.figures[figure.dataset.play](data);
+    const { controls, drawing, status } = play.figures[figure.dataset.play]();
     status.setAttribute("role", "status");
     figure.prepend(play.make("div", { className: "play-controls" }, ...controls), drawing, status);
-    figure.classList.add("playing"); // hides the fallback
+    let above = figure; // hide the figure of the code cell above, and its code
+    do (above = above.previousElementSibling).hidden = true;
+    while (above.tagName !== "FIGURE");
   }
 });

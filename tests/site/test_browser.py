@@ -1,10 +1,8 @@
-"""The built site in a real browser, wide and narrow, light and dark."""
-
-import re
+"""Every page in a real browser: its weight, wide and narrow, light and dark, for everyone."""
 
 import pytest
 
-from tests.site import SITE, built, pages
+from tests.site import built, pages
 
 pytestmark = [
     pytest.mark.site,
@@ -24,8 +22,6 @@ ONE_OF_EACH_KIND = """() => {
     }
 }"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-
-
 HEAVIEST = 1_500_000  # bytes of a page with everything it loads
 WEIGHT = """["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
     .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
@@ -68,35 +64,3 @@ def test_a_page(window, name):
     check_accessible(page, runOnly=["color-contrast"])
     page.set_viewport_size({"width": 390, "height": 844})
     check_width(page)
-
-
-def found_by_search(window, words):
-    page = window("index.html")
-    page.get_by_role("textbox", name="Search").first.fill(words)
-    page.keyboard.press("Enter")
-    page.get_by_text(re.compile("Search finished|did not match")).first.wait_for()
-    page.wait_for_selector("#search-results ul.search li a", state="attached")
-    links = page.eval_on_selector_all(
-        "#search-results ul.search li a", "all => all.map(a => a.href)"
-    )
-    return {link.partition("?")[0].partition("#")[0] for link in links}
-
-
-def test_the_search_finds_a_term(window, host):
-    terms = {name: re.search(r'<dt id="term-[^"]*">(.*?)<', (SITE / name).read_text())
-             for name in pages('<dt id="term-')}  # fmt: skip
-    if not terms:
-        pytest.skip("no page of the site has a glossary")
-    for name, term in terms.items():
-        assert host + name in found_by_search(window, term[1])
-
-
-def test_the_search_finds_the_literal_text_of_an_error(window, host):
-    """As a reader pastes it from the terminal."""
-    error = re.compile(r'<span class="go">[^<]*?(\w+Error: [\w ]{20,})')
-    found = [(name, match[1]) for name in pages("Error: ")
-             if (match := error.search((SITE / name).read_text()))]  # fmt: skip
-    if not found:
-        pytest.skip("no page of the site shows an error")
-    name, text = found[-1]
-    assert host + name in found_by_search(window, text)

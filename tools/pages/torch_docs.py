@@ -1,13 +1,12 @@
-"""Where PyTorch's documentation describes a name.
+"""Where PyTorch's documentation describes a name, by rules: neither torch nor its site is asked.
 
 The address has the version of the installed torch, not `stable`, for two reasons: the scripts ran
 with this version, and a page of `stable` only forwards to that of the newest one, which may have
 moved meanwhile.
 """
 
-import inspect
-import pkgutil
 import re
+from importlib.metadata import version
 
 from tools.errors import UserError
 
@@ -36,24 +35,16 @@ PAGES = {
 
 
 def address(name: str) -> str:
-    """The page of a name, such as `torch.nn.Linear`. Raises UserError if torch lacks the name."""
-    if name.partition(".")[0] != "torch":
+    """The page of a name, such as `torch.nn.Linear`."""
+    if not re.fullmatch(r"torch(\.\w+)+", name):
         raise UserError(f"{name!r} is no name of torch: write it in full, as torch.nn.Linear")
-    version = re.match(r"\d+\.\d+", _find("torch").__version__)[0]
-    _find(name)
     owner = name.rpartition(".")[0]
     # A method is on the page of its class. Those of a tensor have their own pages.
-    if owner not in ("", "torch.Tensor") and inspect.isclass(_find(owner)):
+    if owner != "torch.Tensor" and owner.rpartition(".")[2][0].isupper():
         return f"{address(owner).partition('#')[0]}#{name}"
     entry = next(known for known in PAGES if f"{name}.".startswith(f"{known}."))
-    return f"{SITE}/{version}/{PAGES[entry].format(name)}"
-
-
-def _find(name):
-    try:
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError):
-        raise UserError(f"the installed torch has no {name}") from None
+    release = ".".join(version("torch").split(".")[:2])
+    return f"{SITE}/{release}/{PAGES[entry].format(name)}"
 
 
 def split(text: str) -> tuple[str, str]:

@@ -1,0 +1,57 @@
+"""What pages take from elsewhere.
+
+.. lessons-table::      the lessons, each with its size and its page
+
+.. pages-list::         the pages of the series, and how long each takes
+"""
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+from .around import series
+from .lesson_diff import lessons
+
+
+class LessonsTable(SphinxDirective):
+    def run(self):
+        rows = [".. list-table::", "   :header-rows: 1", "", "   * - script", "     - what it adds",
+                "     - changed lines", "     - page"]  # fmt: skip
+        for lesson in lessons():
+            if lesson.root != lessons().root:
+                continue  # this lesson belongs to the chain of a single page
+            added, removed = lesson.count()
+            size = f"+{added} −{removed}" if lesson.parent else "the start"
+            rows += [f"   * - ``{lesson.file}``", f"     - {lesson.title}", f"     - {size}",
+                     f"     - :doc:`/series/{lesson.page}`"]  # fmt: skip
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
+class pages_list(nodes.General, nodes.Element):
+    """Replaced when all pages have been read."""
+
+
+class PagesList(SphinxDirective):
+    def run(self):
+        return [pages_list()]
+
+
+def fill(app, doctree, docname):
+    env = app.env
+    for place in list(doctree.findall(pages_list)):
+        items, total = nodes.bullet_list(), 0
+        for page in series(env):
+            facts, address = env.metadata[page], app.builder.get_relative_uri(docname, page)
+            link = nodes.reference("", env.titles[page].astext(), internal=True, refuri=address)
+            text = nodes.Text(f", {facts['minutes']} minutes. {facts['description']}")
+            items += nodes.list_item("", addnodes.compact_paragraph("", "", link, text))
+            total += facts["minutes"]
+        words = f"In all about {round(total / 60)} hours, without the folded sections."
+        place.replace_self([items, nodes.paragraph("", words)])
+
+
+def setup(app):
+    app.add_node(pages_list)
+    app.add_directive("lessons-table", LessonsTable)
+    app.add_directive("pages-list", PagesList)
+    app.connect("doctree-resolved", fill)
