@@ -53,8 +53,7 @@ nitpicky = True
 default_role = "code"
 smartquotes = False  # readers search for error texts as they are
 
-# What has run is kept here, each command under a hash of all that it depends on.
-os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
+os.environ["PAGES_BUILD"] = "1"  # code cells show recordings: docs/lab.py
 not_run_ceiling = 7
 
 # docs/pages/NAME.py becomes docs/series/NAME.rst, its code cells executed. sphinx-gallery would
