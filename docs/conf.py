@@ -1,8 +1,6 @@
 """How the site is built: `make docs`, which is  sphinx-build -W docs docs/_build/html.
 
-`make docs` first deletes what the last build made, whole or half, except docs/_build/runs. So it
-does not matter how that build ended, nor on which files a page depends: sphinx-gallery's checksum
-leaves out the scripts that code cells run, and our directives note nothing.
+tools/pages/build.py decides what of the last build can stay.
 """
 
 import os

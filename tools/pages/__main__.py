@@ -1,10 +1,11 @@
-"""python -m tools.pages: record the commands of the pages, and keep their prose in step."""
+"""python -m tools.pages: build the site, record its commands, keep prose in step with code."""
 
 import argparse
 import sys
 
 from tools.errors import exit_status
 
+from .build import build
 from .confirm import confirm
 from .record import record
 
@@ -18,6 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     sub.set_defaults(run=_confirm)
     sub.add_argument("lesson", nargs="?")
     sub.add_argument("edit", nargs="?")
+    what = "build the site in docs/_build/html from the pages and the recordings"
+    commands.add_parser("build", help=what, description=what).set_defaults(run=build)
     what = "run the commands of the pages and record what they print"
     sub = commands.add_parser("record", help=what, description=what)
     sub.set_defaults(run=record)

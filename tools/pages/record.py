@@ -51,7 +51,7 @@ def record(options) -> int:
     try:
         wrong = book.run(chosen, write=not options.check)
     except KeyboardInterrupt:
-        print("interrupted: a page is recorded if all its runs had ended", file=sys.stderr)
+        print("interrupted: what had ended is recorded, record goes on from there", file=sys.stderr)
         sys.stdout.flush()
         os._exit(130)  # without waiting for the runs, which shell.py ends
     print(f"{len(chosen) - wrong} of {len(chosen)} runs do what their pages say")
@@ -77,17 +77,14 @@ class Book:
     def run(self, chosen: list[runs.Run], write: bool) -> int:
         """Run all, a few at a time; returns how many were wrong.
 
-        The file of a page is written as soon as its last run has ended.
+        Each recording is written as soon as its run has ended.
         """
-        alone = [run for run in chosen if run.is_alone]
-        others = sorted((run for run in chosen if not run.is_alone), key=self._seconds)
         pool = ThreadPoolExecutor(AT_ONCE)
-        futures = [pool.submit(_attempt, run) for run in reversed(others)]
-        results = itertools.chain(
-            (future.result() for future in as_completed(futures)), map(_attempt, alone)
-        )
-        wrong, fresh, left = 0, {}, [run.pages[0] for run in chosen]
-        for run, ran, problem in results:
+        futures = [pool.submit(_attempt, run) for run in chosen if not run.is_alone]
+        together = (future.result() for future in as_completed(futures))
+        alone = map(_attempt, [run for run in chosen if run.is_alone])
+        wrong, fresh = 0, {}
+        for run, ran, problem in itertools.chain(together, alone):
             seconds = sum(one.seconds for one in ran)
             print(f"{seconds:6.1f} s  {run.pages[0]}: {run.lines[-1]}", flush=True)
             if problem:
@@ -96,9 +93,8 @@ class Book:
             else:
                 key = self.kept.keys.of(run.lines)
                 fresh[run.lines] = recordings.of_now(ran, key, run.elsewhere or "")
-            left.remove(run.pages[0])
-            if write and run.pages[0] not in left:
-                self._write(run.pages[0], fresh)
+                if write:
+                    self._write(run.pages[0], fresh)
         return wrong
 
     def _write(self, page, fresh):
@@ -106,10 +102,6 @@ class Book:
         own = [run.lines for run in self.runs.values() if run.pages[0] == page]
         found = [fresh.get(lines) or self.kept.get(lines) for lines in own]
         recordings.write(self.kept.file(page), [one for one in found if one])
-
-    def _seconds(self, run):
-        recording = self.kept.get(run.lines)
-        return recording.seconds if recording else 60
 
     def _misplaced(self) -> Iterator[tuple[str, runs.Lines]]:
         """Recordings in another file than that of the first page that shows them."""
@@ -136,7 +128,7 @@ class Book:
                 others.append(run)
         found, seconds = [], 0.0
         for run in [*first, *others]:
-            seconds += self._seconds(run)
+            seconds += self.kept.get(run.lines).seconds
             if seconds <= BUDGET:
                 found.append(run)
         print(f"{len(self.runs)} recordings hold; {len(found)} run again")

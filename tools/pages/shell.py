@@ -4,7 +4,8 @@
         print(ran.line, ran.status, ran.seconds, ran.output)
 
 The lines of one call run one after the other in one new folder with copies of the scripts, as in a
-fresh clone of the repository. Then the folder is deleted and remaining processes are killed, even if this process is killed first.
+fresh clone of the repository. Then the folder is deleted and remaining processes are killed, even
+if this process is killed first.
 """
 
 import functools
