@@ -7,7 +7,6 @@ files it read. All pages are written each time, because each shows the titles of
 
 import hashlib
 import shutil
-from pathlib import Path
 
 from tools import series
 

@@ -29,12 +29,17 @@ ENGINE = ("tools/*.py", "tools/series/*", "tools/pages/*", "tools/quick/*")
 
 
 class Keys:
-    """The keys of commands in the tree as it is now. It caches what it reads."""
+    """The keys of commands in the tree as it is now. It caches what it reads.
 
-    def __init__(self, root: Path):
-        self.root = root
+    If `whole`, the dependencies are all files that the commands need to run.
+    """
+
+    def __init__(self, root: Path, whole: bool = False):
+        self.root, self.whole = root, whole
         is_own = series.own(root)
-        self._counts = functools.cache(lambda file: is_own(file) and not self._is_engine(file))
+        self._counts = functools.cache(
+            lambda file: is_own(file) and (whole or not self._is_engine(file))
+        )
         self._read = functools.cache(self._read)
         self._parsed = functools.cache(self._parsed)
 
@@ -91,11 +96,21 @@ class Keys:
         for module in re.findall(r"-m +([\w.]+)", text):
             path = self.root / module.replace(".", "/")
             yield from (path.with_suffix(".py"), path / "__init__.py", path / "__main__.py")
-            if module == "workshop":  # its checks read these, and the lessons
+            if self.whole or module == "workshop":  # its checks read these, and the lessons
                 yield from path.rglob("*.*")
         if re.search("-m +workshop", text) or SERIES.search(text):
-            yield self.root / "lessons.toml"
-            yield from (self.root / lesson.file for lesson in self._lessons)
+            yield from self._of_series("")
+        elif self.whole and "tools.series" in text:
+            yield from self._of_series(text)
+
+    def _of_series(self, text):
+        """The lessons; of those of beyond/ and docs/ only what a text names, if there is one."""
+        yield from (self.root / "lessons.toml", *self.root.glob("*.py"))
+        yield from self.root.glob("mingpt/*.py")
+        yield from (one for one in self.root.glob("beyond/*.py") if not text or one.stem in text)
+        for chain in self.root.glob("docs/*/lessons.toml"):
+            files = list(chain.parent.glob("*.*"))
+            yield from files if any(file.stem in text for file in files) else []
 
     def _read(self, file) -> tuple[str, list[Path]]:
         """The hash of a file, and the files that it may need."""

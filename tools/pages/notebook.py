@@ -15,6 +15,7 @@ from tools import series
 from tools.series import stages
 
 from . import directives, ends, shell, torch_docs
+from .keys import Keys
 from .lessons import load
 
 FIRST = '''\
@@ -48,15 +49,16 @@ NEXT_PART = (
 def make(blocks):
     """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
     lessons, cells, used = load(), [], {shell.ROOT / "docs" / "fresh.py"}
+    needs = Keys(shell.ROOT, whole=True).dependencies
     for label, text in blocks:
         if label == "code":
             used |= {shell.ROOT / "docs" / "lab.py"} if "lab" in text else set()
-            used |= set(shell.dependencies(re.findall(r'"([^"\n]+)"', text)))
+            used |= {*needs(re.findall(r'"([^"\n]+)"', text))}
             cells.append(new.new_code_cell(text.strip()))
         else:
-            for cell, files in _text_cells(text, lessons):
+            for cell, lines in _text_cells(text, lessons):
                 cells.append(cell)
-                used |= set(files)
+                used |= {*needs(lines)}
     files = {_place(file): file.read_text(encoding="utf-8") for file in sorted(used)}
     entries = "".join(f"    {name!r}: {_quoted(text)},\n" for name, text in files.items())
     first = new.new_code_cell(FIRST.replace("{files}", "{\n" + entries + "}"))
@@ -80,7 +82,7 @@ def _quoted(text):
 
 
 def _text_cells(text, lessons):
-    """The cells of a text block, each with the files that it needs."""
+    """The cells of a text block, each with the shell lines that it runs."""
     text = text.rstrip() + "\n"
     prose, end = "", 0
     for found in directives.find(text):
@@ -93,7 +95,7 @@ def _text_cells(text, lessons):
             lines = directives.commands(found.body, lessons)
             magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
             start, part = _part(found.options, lines)
-            yield new.new_code_cell("\n".join([magic, start, *part])), shell.dependencies(lines)
+            yield new.new_code_cell("\n".join([magic, start, *part])), lines
         elif found.name == "lesson-diff":
             stage = stages.after(lessons[found.argument].edit(found.options["edit"]))
             prose += f"\n```diff\n{_diff(stage)}\n```\n\n{found.body}\n\n"
