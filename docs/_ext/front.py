@@ -93,3 +93,4 @@ def setup(app):
     app.add_directive("clone", Clone)
     app.add_directive("pages-list", PagesList)
     app.connect("doctree-resolved", fill)
+    app.connect("env-get-outdated", lambda *_: ["index"])  # a figure of a page may have changed

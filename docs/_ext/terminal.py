@@ -7,8 +7,8 @@
 
 The body is shell lines, and `line` the number of the one whose output is shown. Each line of that
 begins with the seconds since the start, as kill.py's do. The lines are recorded like those of the
-directive `run`, so equal lines share one run. The page has the whole text; docs/_static/terminal.js
-plays it.
+directive `run`, so equal lines share one run; `elsewhere` means the same. The page has the whole
+text; docs/_static/terminal.js plays it.
 """
 
 import re
@@ -16,6 +16,7 @@ from html import escape
 from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 from tools.pages.directives import commands
@@ -27,7 +28,7 @@ TIMED = re.compile(r" *([\d.]+) s +(?:\| ?)?(.*)")
 
 
 class Terminal(SphinxDirective):
-    option_spec: ClassVar = {"line": int}
+    option_spec: ClassVar = {"line": int, "elsewhere": directives.unchanged_required}
     has_content = True
 
     def run(self):

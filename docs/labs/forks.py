@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
-import torch.nn.parallel
+import torch._dynamo  # noqa: F401 - else the optimizer of every rank imports it
 from torch.distributed import TCPStore
 
 

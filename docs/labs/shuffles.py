@@ -2,7 +2,8 @@
 
     python docs/labs/shuffles.py
 
-A line has "with" or "without", the rank, the epoch, and the samples.
+A line has "with" or "without", the rank, the epoch, and the samples. The last lines begin with
+"all": one rank has all samples.
 """
 
 from torch.utils.data import DistributedSampler
@@ -14,3 +15,7 @@ for told in (True, False):
             if told:
                 sampler.set_epoch(epoch)
             print("with" if told else "without", rank, epoch + 1, *sampler)
+sampler = DistributedSampler(range(32), num_replicas=1, rank=0)
+for epoch in range(8):
+    sampler.set_epoch(epoch)
+    print("all", 0, epoch + 1, *sampler)

@@ -137,19 +137,19 @@ def pages(root: Path) -> list[Path]:
 def of_page(page: Path, lessons: series.Series) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
-        yield from _in_cells(text)
+        yield from map(Block, in_cells(text))
         text = directives.prose(text)
     for found in directives.walk(text):
         if found.name in ("run", "terminal"):
             lines = tuple(directives.commands(found.body, lessons))
-            yield Block(lines, found.options if found.name == "run" else {})
+            yield Block(lines, found.options)
 
 
-def _in_cells(text) -> Iterator[Block]:
+def in_cells(text: str) -> Iterator[Lines]:
     """The lines of each `lab.run("...", ...)` of a page's code."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.run":
-            yield Block(tuple(ast.literal_eval(argument) for argument in node.args))
+            yield tuple(ast.literal_eval(argument) for argument in node.args)
 
 
 def folded(line: str, width: int = 78) -> str:
