@@ -4,8 +4,6 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from defects.cases import CASES, CORRECT, RESTARTS, Case
 
 BEGIN = (Path(__file__).parent / "examples" / "begin.txt").read_text()
@@ -96,10 +94,3 @@ def _all_examples() -> list[Example]:
 
 EXAMPLES = _all_examples()
 
-
-def parameters(soak: bool):
-    """All examples, for pytest.mark.parametrize; with `soak`, those that CI skips have its mark."""
-    marks = {True: pytest.mark.soak, False: ()}
-    return [
-        pytest.param(one, id=one.name, marks=marks[soak and not one.live]) for one in EXAMPLES
-    ]

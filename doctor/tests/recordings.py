@@ -8,6 +8,7 @@ import ast
 import hashlib
 import json
 import lzma
+import os
 import re
 import sys
 from functools import cache, cached_property
@@ -22,7 +23,13 @@ from ddp_doctor.recorded_run import Run
 FACTS = Path(__file__).parent / "facts"
 PACKAGE = Path(ddp_doctor.__file__).parent
 UNUSED = ("bound", "removed", "stack")  # kinds
-AGAIN = "python -m pytest doctor/tests/test_verdicts.py -m soak --record -n 2 -k '{}'"
+AGAIN = "python -m pytest {} -n 2 --record -m 'soak or not soak' -k 'run_has and {}'"
+
+
+def command_for(example) -> str:
+    """What records an example again; without `and ...`, it records all."""
+    tests = os.path.relpath(Path(__file__).with_name("test_verdicts.py"))
+    return AGAIN.format(tests, re.split(r"\W", example.name)[0])
 
 
 def key_of(example) -> str:

@@ -22,7 +22,8 @@ def test_recorded_facts_are_those_of_the_table():
             for fact in run.facts:
                 seen.setdefault(fact["kind"], set()).update(fact)
                 assert mismatch(fact) is None, example.name
-    assert seen.keys() == KINDS.keys() - RARE
+    if all(map(recordings.recorded_key, EXAMPLES)):
+        assert seen.keys() == KINDS.keys() - RARE
     for kind, fields in seen.items():
         assert fields >= KINDS[kind].fields, kind
 
