@@ -12,9 +12,8 @@ import os
 import re
 import sys
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 import ddp_doctor
 from ddp_doctor.diagnosis import Diagnosis
@@ -63,7 +62,7 @@ def path_of(example) -> Path:
 def write(example, one: Diagnosis):
     """Record the runs of a diagnosis, while their files are there."""
     runs = {"run": one.run, "killed": one.killed, "reference": one.run.reference}
-    lines = [{"key": key_of(example), "torch": torch.__version__}]
+    lines = [{"key": key_of(example), "torch": version("torch")}]
     for name, run in runs.items():
         if run:
             files = [fact.get(key) for fact in run.facts for key in ("file", "subset")]

@@ -43,6 +43,7 @@ RECORDED = [one for one in EXAMPLES if recordings.path_of(one).exists()]
 LATER = [one for one in RECORDED if not one.live]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("example", RECORDED, ids=lambda one: one.name)
 def test_recorded_facts_have_the_verdict(example):
     again = f"its script or the probe has changed: {recordings.command_for(example)}"
