@@ -8,12 +8,12 @@ import ast
 import hashlib
 import json
 import lzma
+import os
 import re
 import sys
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 import ddp_doctor
 from ddp_doctor.diagnosis import Diagnosis
@@ -22,12 +22,19 @@ from ddp_doctor.recorded_run import Run
 FACTS = Path(__file__).parent / "facts"
 PACKAGE = Path(ddp_doctor.__file__).parent
 UNUSED = ("bound", "removed", "stack")  # kinds
-AGAIN = "python -m pytest doctor/tests/test_verdicts.py -m soak --record -n 2 -k '{}'"
+AGAIN = "python -m pytest {} -n 2 --record -m 'soak or not soak' -k 'run_has and {}'"
+
+
+def command_for(example) -> str:
+    """What records an example again; without `and ...`, it records all."""
+    tests = os.path.relpath(Path(__file__).with_name("test_verdicts.py"))
+    return AGAIN.format(tests, re.split(r"\W", example.name)[0])
 
 
 def key_of(example) -> str:
     """A checksum of all that the facts depend on, without comments and docstrings."""
-    scripts = [_code(text) if name.endswith(".py") else text for name, text in example.files.items()]
+    texts = example.files.items()
+    scripts = [_code(text) if name.endswith(".py") else text for name, text in texts]
     parts = [_probe(), *scripts, *example.words, example.plan, str(example.cpu)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -55,7 +62,7 @@ def path_of(example) -> Path:
 def write(example, one: Diagnosis):
     """Record the runs of a diagnosis, while their files are there."""
     runs = {"run": one.run, "killed": one.killed, "reference": one.run.reference}
-    lines = [{"key": key_of(example), "torch": torch.__version__}]
+    lines = [{"key": key_of(example), "torch": version("torch")}]
     for name, run in runs.items():
         if run:
             files = [fact.get(key) for fact in run.facts for key in ("file", "subset")]
