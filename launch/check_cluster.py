@@ -48,10 +48,10 @@ def main():
         everyone = (receive if is_here(address[0]) else send)(options, address, facts)
     except OSError as error:
         report.bad(*why(options, error))
-        return report.verdict()
-    if compare(report, facts, everyone, options):
-        time_all_reduce(report, everyone, facts, address)
-    look_up(report, everyone, facts)
+    else:
+        if compare(report, facts, everyone, options):
+            time_all_reduce(report, everyone, facts, address)
+        look_up(report, everyone, facts)
     return report.verdict()
 
 
@@ -97,10 +97,7 @@ def look_at_this_node(report, options, address):
     same = {"--nnodes": options.nnodes, "python": platform.python_version(), **check_torch(report)}
     for file in options.files:
         try:
-            if Path(file).exists() and not Path(file).is_file():  # a fifo would wait for ever
-                raise OSError(0, "no regular file")
             same[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
-            report.say(f"sha256 of {file}: {same[file]}")
         except OSError as error:
             report.bad(f"{file} cannot be read ({error.strerror})", f"copy {file} to this node")
     return {
@@ -156,8 +153,6 @@ def check_address(report, mine, interfaces, alone=False):
     if (told.startswith("127.") and not alone) or not is_here(told):
         text = f"{name} resolves to {told} here, and the others cannot reach that address"
         report.bad(text, fix if alone else f"export GLOO_SOCKET_IFNAME={way}, or {fix}")
-    elif told != mine and not alone:
-        report.say(f"better, since that may be another network: GLOO_SOCKET_IFNAME={way}")
     return named
 
 

@@ -8,7 +8,7 @@ from tests.processes import LESSONS, ROOT
 from tools.pages import shell
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BOTH = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BOTH = README + (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8")
 LIMIT = 300  # seconds; it catches hangs and says nothing about speed
 TRAINED = r"Epoch 50 \| loss 0\.02\d+ over 2048 samples"
 

@@ -97,7 +97,8 @@ def entry(env, context, name, here):
 
 def built_with():
     """The edition, the commit, the date and torch, as the footer shows them."""
-    edition = re.search(r"(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))[1]
+    changes = (ROOT / "docs" / "CHANGELOG.md").read_text(encoding="utf-8")
+    edition = re.search(r"(?m)^## (.+)", changes)[1]
     git, commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], ""
     if (ROOT / ".git").exists():  # else the files came without git
         with contextlib.suppress(OSError):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from argparse import ArgumentTypeError
-from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -50,9 +49,6 @@ def test_nodes_that_are_ready(check):
     for node, (status, said) in check().items():
         assert status == 0 and said.rstrip().endswith(f"{node}: VERDICT: ready"), said
         assert "all-reduce of 16,777,216 bytes over gloo: " in said and "(eth0)" in said
-        for file in FILES:
-            seen = sha256((ROOT / file).read_bytes()).hexdigest()
-            assert f"sha256 of {file}: {seen[:12]}" in said
 
 
 def test_a_script_that_differs(check):
@@ -198,17 +194,16 @@ def test_a_check_started_again_counts_once(program):
 
 @pytest.mark.parametrize("named, said", [
     ("10.77.0.11", "gloo will give the others the address 10.77.0.11;"),
-    ("10.88.0.11", "better, since that may be another network: GLOO_SOCKET_IFNAME=eth0"),
     ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, and the others cannot reach"),
 ])  # fmt: skip
 def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
-    """The host name's, if this node has it. An address that reaches the others is better."""
+    """The host name's, if this node has it."""
     monkeypatch.setattr(program.socket, "gethostbyname", lambda _: named)
-    program.is_here = lambda address: address in ("10.77.0.11", "10.88.0.11")
+    program.is_here = lambda address: address == "10.77.0.11"
     report, interfaces = program.Report("node1"), {"lo": "127.0.0.1", "eth0": "10.77.0.11"}
     assert program.check_address(report, "10.77.0.11", interfaces) == named
     out = capsys.readouterr().out
-    assert said in out and ("better" in out) == ("better" in said)
+    assert said in out
     assert bool(report.fixes) == ("BAD" in said)
 
 
