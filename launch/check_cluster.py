@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import socket
 import sys
 import time
@@ -94,7 +93,7 @@ def look_at_this_node(report, options, address):
     alone = options.nnodes == 1
     mine = own_address(address, {} if alone else interfaces)
     named = check_address(report, mine, interfaces, alone)
-    same = {"--nnodes": options.nnodes, "python": platform.python_version(), **check_torch(report)}
+    same = {"--nnodes": options.nnodes, "python": sys.version.split()[0], **check_torch(report)}
     for file in options.files:
         try:
             same[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
