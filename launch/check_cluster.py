@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import socket
 import sys
 import time
@@ -48,10 +47,10 @@ def main():
         everyone = (receive if is_here(address[0]) else send)(options, address, facts)
     except OSError as error:
         report.bad(*why(options, error))
-        return report.verdict()
-    if compare(report, facts, everyone, options):
-        time_all_reduce(report, everyone, facts, address)
-    look_up(report, everyone, facts)
+    else:
+        if compare(report, facts, everyone, options):
+            time_all_reduce(report, everyone, facts, address)
+        look_up(report, everyone, facts)
     return report.verdict()
 
 
@@ -94,13 +93,10 @@ def look_at_this_node(report, options, address):
     alone = options.nnodes == 1
     mine = own_address(address, {} if alone else interfaces)
     named = check_address(report, mine, interfaces, alone)
-    same = {"--nnodes": options.nnodes, "python": platform.python_version(), **check_torch(report)}
+    same = {"--nnodes": options.nnodes, "python": sys.version.split()[0], **check_torch(report)}
     for file in options.files:
         try:
-            if Path(file).exists() and not Path(file).is_file():  # a fifo would wait for ever
-                raise OSError(0, "no regular file")
             same[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
-            report.say(f"sha256 of {file}: {same[file]}")
         except OSError as error:
             report.bad(f"{file} cannot be read ({error.strerror})", f"copy {file} to this node")
     return {
@@ -156,8 +152,6 @@ def check_address(report, mine, interfaces, alone=False):
     if (told.startswith("127.") and not alone) or not is_here(told):
         text = f"{name} resolves to {told} here, and the others cannot reach that address"
         report.bad(text, fix if alone else f"export GLOO_SOCKET_IFNAME={way}, or {fix}")
-    elif told != mine and not alone:
-        report.say(f"better, since that may be another network: GLOO_SOCKET_IFNAME={way}")
     return named
 
 

@@ -53,7 +53,7 @@ def test_accelerate_and_fabric_give_the_same_weights_to_the_last_bit(system, tmp
 
 
 @needs("deepspeed")
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 def test_deepspeed_gives_the_same_weights(stage, tmp_path, trained):
     ran = port(tmp_path, "deepspeed", 10, 10, "--stage", stage)
     assert ran.status == 0, ran.tail

@@ -48,7 +48,7 @@ def site(tmp_path):
     ours = "pages", "series", "_build", "__pycache__", "lessons.toml"
     ours = shutil.ignore_patterns(*ours)
     shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
-    shutil.copy(ROOT / "CHANGELOG.md", site.root)
+    shutil.copy(ROOT / "docs" / "CHANGELOG.md", site.root / "docs")
     site.write("says.py", SAYS)
     site.write("helper.py", "WORD = 'one'\n")
     pages = ["0_intro", site.lesson.page]

@@ -1,11 +1,10 @@
 """Grid Engine runs the same file on nodes, and grants what the lines in its recipe ask for."""
 
-import os
 import sys
 
 import pytest
 
-from tests.cluster.jobs import PATIENCE, SHORT, Command, close, documented, facts, missing, ran
+from tests.cluster.jobs import SHORT, close, documented, facts, missing, ran
 from tools.cluster import Cluster, gridengine
 
 
@@ -39,14 +38,3 @@ def test_grid_engine_grants_the_optional_lines(environment, with_grid_engine, sh
     said = (shared / "job.txt").read_text()
     memory = str(gridengine.SLOTS * 16 * 2**30)  # h_vmem is per slot, the limit per process
     assert facts(said) == [(str(rank), "4", environment, memory) for rank in range(4)], said
-
-
-@missing(gridengine.PROGRAMS)
-@pytest.mark.parametrize("more", ["", f"-hard -l num_proc={os.cpu_count()}", "-l gpu=2"])
-def test_grid_engine_can_grant_no_more(more, with_grid_engine, shared, switched_on):
-    switched_on("gridengine.sh")
-    words = [*qsub(shared, "-w", "v", *more.split()), "facts.py"]
-    asked = Command(with_grid_engine, "node1", list(map(str, words)))
-    status = asked.wait(PATIENCE)
-    assert (status == 0) == ("gpu" not in more), asked.out
-    assert ("found suitable queue" in asked.out) == ("gpu" not in more)

@@ -1,15 +1,9 @@
 """launch/check_cluster.py names each mistake and its fix, on the node that has it."""
 
 import importlib.util
-import json
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-from argparse import ArgumentTypeError
-from hashlib import sha256
-from types import SimpleNamespace
 
 import pytest
 
@@ -50,9 +44,6 @@ def test_nodes_that_are_ready(check):
     for node, (status, said) in check().items():
         assert status == 0 and said.rstrip().endswith(f"{node}: VERDICT: ready"), said
         assert "all-reduce of 16,777,216 bytes over gloo: " in said and "(eth0)" in said
-        for file in FILES:
-            seen = sha256((ROOT / file).read_bytes()).hexdigest()
-            assert f"sha256 of {file}: {seen[:12]}" in said
 
 
 def test_a_script_that_differs(check):
@@ -61,13 +52,6 @@ def test_a_script_that_differs(check):
     said = check()
     assert said["node2"][0] == 1 and "multinode.py is" in said["node2"][1]
     assert "make multinode.py the same on all nodes" in said["node2"][1]
-    assert said["node1"][0] == 1 and "something is wrong on node2" in said["node1"][1]
-
-
-def test_numbers_that_contradict_each_other(check):
-    said = check(two=["--nnodes", "3"])
-    assert "--nnodes is 3 here and 2 on node1" in said["node2"][1]
-    assert "VERDICT: not ready; make --nnodes the same on all nodes" in said["node2"][1]
     assert said["node1"][0] == 1 and "something is wrong on node2" in said["node1"][1]
 
 
@@ -161,6 +145,7 @@ FACTS = {"name": "node1", "address": "10.0.0.1", "same": SAME, "skew": 0}
 
 @pytest.mark.parametrize("other, same, text", [
     ({}, {}, None),
+    ({}, {"--nnodes": 3}, "--nnodes is 3 here and 2 on node1"),
     ({}, {"backend": "nccl"}, "backend is nccl here and gloo on node1"),
     ({}, {"torch": "2.12.0"}, "torch is 2.12.0 here and 2.13.0 on node1"),
     ({}, {"a.py": "1"}, None),  # node1 lacks it, and says so
@@ -175,61 +160,31 @@ def test_what_only_a_comparison_shows(other, same, text, program):
     assert ("a.py is on another node and not in this folder" in told) == ("a.py" in same)
 
 
-def test_a_check_started_again_counts_once(program):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    heard, options = [], SimpleNamespace(nnodes=3, timeout=3)
-    waiting = threading.Thread(
-        target=lambda: heard.extend(program.receive(options, ("127.0.0.1", port), FACTS))
-    )
-    waiting.start()
-    other = {**FACTS, "name": "node2", "address": "10.0.0.2", "clock": 0}
-    asked = 0
-    while asked < 2:
-        try:
-            with socket.create_connection(("127.0.0.1", port)) as stream:
-                stream.sendall(json.dumps(other).encode() + b"\n")
-                asked += 1
-        except ConnectionRefusedError:
-            assert waiting.is_alive()
-    waiting.join(60)
-    assert [one["name"] for one in heard] == ["node1", "node2"]
-
-
 @pytest.mark.parametrize("named, said", [
     ("10.77.0.11", "gloo will give the others the address 10.77.0.11;"),
-    ("10.88.0.11", "better, since that may be another network: GLOO_SOCKET_IFNAME=eth0"),
     ("10.99.0.11", "BAD  node1 resolves to 10.99.0.11 here, and the others cannot reach"),
 ])  # fmt: skip
 def test_the_address_that_gloo_gives(named, said, program, capsys, monkeypatch):
-    """The host name's, if this node has it. An address that reaches the others is better."""
+    """The host name's, if this node has it."""
     monkeypatch.setattr(program.socket, "gethostbyname", lambda _: named)
-    program.is_here = lambda address: address in ("10.77.0.11", "10.88.0.11")
+    program.is_here = lambda address: address == "10.77.0.11"
     report, interfaces = program.Report("node1"), {"lo": "127.0.0.1", "eth0": "10.77.0.11"}
     assert program.check_address(report, "10.77.0.11", interfaces) == named
     out = capsys.readouterr().out
-    assert said in out and ("better" in out) == ("better" in said)
+    assert said in out
     assert bool(report.fixes) == ("BAD" in said)
 
 
-@pytest.mark.parametrize(
-    "text", ["node1", ":29500", "node1:", "node1:ssh", "node1:0", "node1:65536", "a..b:1"]
-)
-def test_what_is_no_endpoint(text, program):
-    with pytest.raises(ArgumentTypeError, match=r"is no (host|number)"):
-        program.endpoint(text)
-    assert program.endpoint("node1:29500") == ("node1", 29500)
-
-
-def test_an_address_is_here_if_something_can_listen_there(program):
-    assert program.is_here("127.0.0.1") and not program.is_here("192.0.2.1")  # TEST-NET-1
-
-
-@pytest.mark.parametrize("option", ["--nnodes", "--timeout"])
-@pytest.mark.parametrize("text", ["0", "-2", "two", "1.5", "nan", ""])
-def test_a_wrong_number_gets_one_line(option, text, program, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["check", "--endpoint", "localhost:1", f"{option}={text}"])
+@pytest.mark.parametrize("option, text, says", [
+    ("--nnodes", "0", "is no number from 1 to 999999"),
+    ("--timeout", "1.5", "is no number from 1 to 999999"),
+    ("--endpoint", "node1", "is no host and port, as node1:29500"),
+    ("--endpoint", "node1:65536", "is no number from 1 to 65535"),
+    ("--endpoint", "a..b:1", "is no host and port, as node1:29500"),
+])  # fmt: skip
+def test_a_wrong_value_gets_one_line(option, text, says, program, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["check", "--endpoint=localhost:1", f"{option}={text}"])
     with pytest.raises(SystemExit, match="2"):
         program.main()
-    said = f"check: argument {option}: {text!r} is no number from 1 to 999999 (--help says more)\n"
-    assert capsys.readouterr().err == said
+    said = capsys.readouterr().err
+    assert said.startswith(f"check: argument {option}: ") and said.count("\n") == 1 and says in said

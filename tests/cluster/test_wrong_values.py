@@ -22,23 +22,18 @@ RIGHT = {
     "ssh": {"HOSTS": "node1 node2", "RSH": "srun"},
 }  # fmt: skip
 RIGHT["distributed_launch"] = RIGHT["torchrun_static"]
-WRONG = {
+WRONG = {  # before.py and the shells refuse these; the first of each kind stands for others
     "torchrun_c10d": [
-        "NNODES=0", "NNODES=two", "NNODES=-1", "NNODES=1:x", "NNODES=2:1", "NNODES=1.5", "NNODES=",
-        "NPROC=0", "NPROC=two", "NPROC=-1", "MAX_RESTARTS=x", "MAX_RESTARTS=-1", "JOIN_TIMEOUT=0",
-        "JOIN_TIMEOUT=-5", "JOIN_TIMEOUT=1.5", "JOIN_TIMEOUT=x", "JOIN_TIMEOUT=08", "JOB=a/b",
-        "ENDPOINT=", "ENDPOINT=node1", "ENDPOINT=node1:", "ENDPOINT=:29500", "ENDPOINT=node1:0",
-        "ENDPOINT=node1:x", "ENDPOINT=node1:65536", "ENDPOINT=a..b:29500",
+        "NNODES=0", "NNODES=two", "NNODES=2:1", "NNODES=", "NPROC=-1", "MAX_RESTARTS=x",
+        "JOIN_TIMEOUT=1.5", "JOIN_TIMEOUT=08", "JOB=a/b", "ENDPOINT=", "ENDPOINT=node1",
+        "ENDPOINT=node1:65536", "ENDPOINT=a..b:29500",
     ],
-    "torchrun_static": [
-        "NNODES=0", "NODE_RANK=", "NODE_RANK=2", "NODE_RANK=x", "NODE_RANK=-1", "NPROC=x",
-        "MASTER_ADDR=", "MASTER_PORT=x", "MASTER_PORT=99999", "JOIN_TIMEOUT=x",
-    ],
-    "distributed_launch": ["NNODES=x", "NODE_RANK=2", "NPROC=0", "MASTER_PORT=x"],
-    "ranks": ["MASTER_ADDR=", "MASTER_PORT=x", "MASTER_PORT=0", "MASTER_PORT=99999"],
-    "slurm": ["NPROC=x", "NPROC=0", "NPROC=-1", "NPROC=08", "SLURM_JOB_NUM_NODES="],
+    "torchrun_static": ["NODE_RANK=", "NODE_RANK=2", "MASTER_ADDR=", "MASTER_PORT=x"],
+    "distributed_launch": ["NODE_RANK=2"],
+    "ranks": ["MASTER_ADDR=", "MASTER_PORT=x", "MASTER_PORT=99999"],
+    "slurm": ["NPROC=x", "NPROC=08", "SLURM_JOB_NUM_NODES="],
     "slurm_batch": ["SLURM_JOB_NUM_NODES="],
-    "ssh": ["HOSTS=", "HOSTS= "],
+    "ssh": ["HOSTS= "],
 }  # fmt: skip
 
 
@@ -82,7 +77,7 @@ def test_a_wrong_value_gets_one_line(recipe, wrong, start):
     assert "STARTED" not in ran.stdout
 
 
-@pytest.mark.parametrize("wrong", ["NPROC=x", "MAX_RESTARTS=-1", "JOIN_TIMEOUT=x", "JOB=a/b"])
+@pytest.mark.parametrize("wrong", ["NPROC=x", "JOIN_TIMEOUT=x"])
 def test_variables_of_the_shell_that_are_not_exported(wrong):
     line = f"ENDPOINT=localhost:1; {wrong}; . launch/torchrun_env.sh"
     ran = subprocess.run(
@@ -100,7 +95,7 @@ def test_nothing_to_run(recipe, start):
 ODD = 'it\'s; echo OUCH $HOME `id` "x" *'
 
 
-@pytest.mark.parametrize("name", ["JOB", "NPROC", "MASTER_PORT", "MAX_RESTARTS", "NCCL_ODD"])
+@pytest.mark.parametrize("name", ["JOB", "NCCL_ODD"])
 def test_ssh_passes_every_value_as_it_is(name, start, tmp_path):
     """The remote shell, here a local one, gets the line that ssh would pass to it."""
     (tmp_path / "srun").write_text('#!/bin/sh\nexec sh -c "$2"\n')

@@ -106,12 +106,6 @@ def test_what_cannot_be_done_is_one_line(tree, capsys, arguments, message):
     assert status == 2 and out.startswith(message) and out.count("\n") == 1
 
 
-def test_a_command_is_required(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main([])
-    assert "required: COMMAND" in capsys.readouterr().err
-
-
 def test_neither_torch_nor_anything_else_to_install_is_imported(tree):
     """In an interpreter without site packages, and with torch blocked."""
     code = (

@@ -2,7 +2,6 @@
 
 import random
 import re
-import subprocess
 from difflib import SequenceMatcher
 from textwrap import dedent
 from types import SimpleNamespace
@@ -95,16 +94,6 @@ def test_no_sliding_loses_or_invents_a_line():
 def test_a_line_that_stands_in_a_long_file_often_is_matched_all_the_same():
     long = "f()\n" * 300
     assert diff(long, "g()\n" + long) == ["+module: g()"]
-
-
-def test_counts_are_those_of_git(tree):
-    for lesson in series.load(tree.root):
-        if lesson.parent:
-            command = ["git", "diff", "--no-index", "--numstat", lesson.parent.file, lesson.file]
-            result = subprocess.run(command, cwd=tree.root, capture_output=True, text=True)
-            added, removed = map(int, result.stdout.split()[:2])
-            signs = [line.sign for line in lesson.diff()]
-            assert (signs.count("+"), signs.count("-")) == (added, removed)
 
 
 def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree):

@@ -55,10 +55,6 @@ BREACHES = {
         "beyond/three.py:62: [three] only layout or comments change at '# Why.': leave it as "
         "two.py has it",
     ),
-    "not Python": (
-        "two.py", "def main(args):", "def main(args:",
-        "two.py:49: not valid Python: '(' was never closed",
-    ),
     "utils imports it from torch": (
         "utils.py", "from torch.utils", "from torch import nn, distributed as d\nfrom torch.utils",
         f"utils.py:3: 'from torch import nn, distributed as d': {FORBIDDEN}",
@@ -68,7 +64,6 @@ BREACHES = {
         f"utils.py:10: 'return torch.distributed.get_rank()': {FORBIDDEN}",
     ),
     "README without the first marker": ("README.md", "<!-- lessons:begin -->", "", MARKERS),
-    "README with a marker twice": ("README.md", "# C", "<!-- lessons:begin -->\n# C", MARKERS),
 }  # fmt: skip
 
 

@@ -31,19 +31,13 @@ NOISY = {
     "line breaks and trailing comma": (
         "x = f(a, b)", "x = f(\n    a,\n    b,\n)", [f"new.py:2: {LAYOUT} 'x = f('"]
     ),
-    "one bracket": ("f(\n    a\n)", "f(\n    a\n    )", [f"new.py:4: {LAYOUT} ')'"]),
     "re-indented below a new condition": (
         "g()\nreport(x)", "g()\nif a:\n    report(x)",
         [f"new.py:4: 'report(x)' is line 3 of old.py, {ANEW}"],
     ),
     "blank line": ("a\nb", "a\n\nb", [f"new.py:3: {LAYOUT} ''"]),
-    "comment added": ("a\nb", "a\n# why\nb", [f"new.py:3: {LAYOUT} '# why'"]),
     "comment dropped": ("a\n# why\nb", "a\nb", [f"old.py:3: {LAYOUT} '# why'"]),
     "comment reworded": ("f(a)  # one", "f(a)  # two", [f"new.py:2: {LAYOUT} 'f(a)  # two'"]),
-    "comment reworded above code that changes": (
-        "f(a)  # one\ng(b)", "f(a)  # two\ng(c)",
-        [f"new.py:2: 'f(a)  # two' is line 2 of old.py, {ANEW}"],
-    ),
     "comment reworded beside a change": (
         "f(a)  # one\ng(1)", "f(a)  # two\nh(2)",
         [f"new.py:2: 'f(a)  # two' is line 2 of old.py, {ANEW}"],
@@ -59,16 +53,9 @@ NOISY = {
     "attribute": (
         "self.gpu = f(1)", "self.rank = f(1)", ["new.py:2: 'gpu' is only renamed to 'rank'"]
     ),
-    "parameter, in an f-string too": (
-        "g = lambda gpu: f'{gpu}'", "g = lambda rank: f'{rank}'",
-        ["new.py:2: 'gpu' is only renamed to 'rank'"],
-    ),
     "two names in a line": (
         "a, b = f(1)", "c, d = f(1)",
         ["new.py:2: 'a' is only renamed to 'c'", "new.py:2: 'b' is only renamed to 'd'"],
-    ),
-    "class": (
-        "class Gpu: pass", "class Rank: pass", ["new.py:2: 'Gpu' is only renamed to 'Rank'"]
     ),
 }  # fmt: skip
 
@@ -81,7 +68,6 @@ def test_noise_is_told(old, new, expected):
 SOUND = {
     "another argument": ("f(a, b)", "f(a, c)"),
     "code with its comment": ("a", "a\n# why\nb"),
-    "trivial lines of a pair": ("return x", "if a:\n    return x"),
     "trivial arguments": ("f(\n    x,\n    y,\n    z,\n)", "f(\n    y,\n    z,\n    x,\n)"),
     "imported for imported": (
         "from x import Random\nRandom(1)", "from x import Distributed\nDistributed(1)"
@@ -89,7 +75,6 @@ SOUND = {
     "the name lives on": ("gpu = f(1)\ng(gpu)", "rank = f(1)\ng(gpu)"),
     "the name was there": ("gpu = f(1)\ng(gpu, rank)", "rank = f(1)\ng(0, rank)"),
     "renamed and changed": ("gpu = f(1)", "rank = f(2)"),
-    "renamed and more of it": ("gpu = f(1)", "rank = f(1) + 2"),
 }  # fmt: skip
 
 

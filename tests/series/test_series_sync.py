@@ -86,13 +86,6 @@ def test_what_is_uncommitted_in_a_child_is_merged_not_overwritten(repo):
     assert (repo.root / "two.py").is_symlink()
 
 
-def test_a_lesson_that_was_never_committed_is_merged_as_well(repo):
-    commit(repo, *SCRIPTS[1:])
-    repo.edit("one.py", OLD, NEW)
-    assert run(repo, "one") == 0
-    assert all(NEW in repo.read(file) for file in SCRIPTS)
-
-
 def test_in_conflict_nothing_is_written(repo, capsys):
     """Although two.py comes first and merges well."""
     repo.edit(THREE, "range(self.epochs_run, total_epochs)", "range(self.epochs_run, 9)")
