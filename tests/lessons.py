@@ -10,7 +10,7 @@ from tests.processes import LESSONS
 from tests.worlds import world
 from tools.series import stages
 
-_seeded = threading.Lock()
+_turn = threading.Lock()
 
 
 def script(name, *changes):
@@ -22,6 +22,15 @@ def script(name, *changes):
     module = types.ModuleType(name)
     exec(compile(text, f"{name}.py", "exec"), module.__dict__)
     return module
+
+
+def seeded(initialize, seed=0):
+    """Every rank draws its initial weights alone: all threads draw from one generator."""
+    dist.barrier()
+    with _turn:
+        torch.manual_seed(seed)
+        initialize()
+    dist.barrier()
 
 
 def train(lesson, folder, *epochs, size=2, nodes=1, batch=None, start=(), changes=()):
@@ -41,11 +50,7 @@ def train(lesson, folder, *epochs, size=2, nodes=1, batch=None, start=(), change
 
     def work(rank):
         dataset, model, optimizer = lesson.load_train_objs()
-        dist.barrier()
-        with _seeded:  # all threads draw from one generator
-            torch.manual_seed(0)
-            model.reset_parameters()
-        dist.barrier()
+        seeded(model.reset_parameters)
         data = lesson.prepare_dataloader(dataset, batch or 64 // size)
         trainer = lesson.Trainer(model, data, optimizer, every, str(paths[rank]))
         trainer.train(total)
