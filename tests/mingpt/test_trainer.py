@@ -70,8 +70,7 @@ def trained(text, tmp_path_factory):
     """What `train` returns for each of SPLITS."""
     folder = tmp_path_factory.mktemp("splits")
     return {
-        name: train(folder / name, text, size, **others)
-        for name, (size, others) in SPLITS.items()
+        name: train(folder / name, text, size, **others) for name, (size, others) in SPLITS.items()
     }
 
 
