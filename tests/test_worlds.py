@@ -1,15 +1,19 @@
-"""Ranks in threads fail as a test must: with the cause, at once, and leaving no rank behind."""
+"""Ranks in threads fail as a test must: with the cause, in time, and leaving no rank behind."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests import worlds
 from tests.worlds import world
 
 
-def test_the_exception_of_a_rank_is_raised_and_no_rank_is_left():
+def test_the_exception_of_a_rank_is_raised_and_no_rank_is_left(monkeypatch):
+    monkeypatch.setattr(worlds, "TIMEOUT", timedelta(seconds=5))
+
     def fail(rank):
         if rank == 1:
             raise ValueError("rank 1 is broken")
