@@ -38,6 +38,4 @@ def test_loss_is_global_and_falls_to_the_noise_floor(lesson, trained):
     assert all(late < early for early, late in itertools.pairwise(values[:10]))
     assert values[0] > 20 * noise_floor()
     assert values[-1] == pytest.approx(noise_floor(), rel=0.02)
-    saved = [torch.load(file)["epochs_run"] for file in process.saves]
-    assert saved == [10, 20, 30, 40, 50]
-    assert torch.load(process.folder / f"{lesson}.pt")["epochs_run"] == 50
+    assert [torch.load(file)["epochs_run"] for file in process.saves] == [10, 20, 30, 40, 50]

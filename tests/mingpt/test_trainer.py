@@ -1,29 +1,34 @@
 """The curve does not depend on how many processes share a step. A stopped run loses nothing."""
 
+import contextlib
+import io
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from mingpt import trainer
+from mingpt.config import Config
 from mingpt.model import GPT, GPTConfig
 from tests.faults import leftovers, same, slow_saves
+from tests.lessons import distance, seeded
 from tests.mingpt.conftest import TINY, options, python
 from tests.mingpt.texts import curve, log
 from tests.mistakes import ALONE
 from tests.processes import ONCE, ROOT, SHARED, STANDALONE, Process, environment, run
+from tests.worlds import world
 from tools import processes
 
-ONEDNN = {"products": "onednn"} if torch.backends.mkldnn.is_available() else {}
-# processes, and what else differs
+# ranks, and what else differs
 SPLITS = {
-    "1": (1, {"products": "torch"}), "2": (2, ONEDNN), "4": (4, {}),
+    "1": (1, {}), "2": (2, {}), "4": (4, {}), "8": (8, {}),
     "accumulated": (2, {"micro_batch_size": 1}),
 }  # fmt: skip
 COMPILING = 600  # seconds; it catches hangs, but a busy machine compiles for minutes
@@ -31,38 +36,78 @@ WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
 STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # reports a group that is left
 
 
+def train(folder, text, size, start=None, **others):
+    """Train by ranks in threads, without dropout, which would draw from one generator for all.
+
+    Returns rank 0's checkpoint, its curves of validation and training, and what was printed.
+    """
+    folder.mkdir(exist_ok=True)
+    where = {"data": str(text), "cache": str(folder / "data"), "precision": "fp32"}
+    if start:
+        torch.save(start, folder / "0.pt")
+
+    def work(rank):
+        path = str(folder / f"{rank}.pt")
+        args = Config(**{**TINY, **where, "dropout": 0.0, "checkpoint_path": path, **others})
+        dataset, model, optimizer = trainer.load_train_objs(args)
+        seeded(lambda: model.load_state_dict(args.build(dataset.vocab_size).state_dict()))
+        loader = trainer.prepare_dataloader(dataset, args)
+        trainer.Trainer(model, loader, optimizer, args).train(args.total_steps)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.setattr(signal, "signal", lambda *_: None)  # only a main thread may set a handler
+        world(size, work)
+    return SimpleNamespace(
+        checkpoint=torch.load(folder / "0.pt"),
+        val=curve(folder, name="0"),
+        train=curve(folder, "train_loss", name="0"),
+        out=out.getvalue(),
+    )
+
+
 @pytest.fixture(scope="module")
 def trained(text, tmp_path_factory):
-    """Folder and output of a run for each of SPLITS, two at a time: starting uses one core."""
-
-    def train(split):
-        nproc, others = SPLITS[split]
-        folder = tmp_path_factory.mktemp(f"of_{split}")
-        process = run(
-            "mingpt", *options(data=text, dropout=0, **others), cwd=folder, nproc=nproc,
-            launcher=STANDALONE, env=STRICT,
-        )  # fmt: skip
-        assert (process.status, process.err) == (0, ""), process.tail
-        return folder, process.out
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(SPLITS, pool.map(train, SPLITS), strict=True))
+    """What `train` returns for each of SPLITS."""
+    folder = tmp_path_factory.mktemp("splits")
+    return {
+        name: train(folder / name, text, size, **others) for name, (size, others) in SPLITS.items()
+    }
 
 
 @pytest.mark.parametrize("split", list(SPLITS)[1:])
-@pytest.mark.parametrize("key", ["val_loss", "train_loss"])
-def test_the_same_curve_however_a_step_is_split(split, key, trained):
-    reference, found = (curve(trained[name][0], key) for name in ("1", split))
-    assert list(found) == list(reference)
-    assert found == pytest.approx(reference, abs=1e-4)
-    assert min(found.values()) < max(found.values()) - 0.2  # and the model has learned
+def test_the_same_training_however_a_step_is_split(split, trained):
+    reference, found = trained["1"], trained[split]
+    for one, other in ((found.val, reference.val), (found.train, reference.train)):
+        assert list(one) == list(other) and one == pytest.approx(other, abs=1e-5)
+    assert min(found.val.values()) < max(found.val.values()) - 0.2  # and the model has learned
+    assert distance(found.checkpoint, reference.checkpoint) < 1e-4
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_token_is_validated_once(split, trained):
+    # a tenth of 5,007 characters; the first has none before it
+    assert set(re.findall(r"val loss .* over ([\d,]+) tokens", trained[split].out)) == {"499"}
+
+
+def test_save_every_means_its_number(trained):
+    saved = re.findall(r"Step +(\d+) \| checkpoint saved", trained["1"].out)
+    assert list(map(int, saved)) == [WHOLE, 2 * WHOLE, LAST]
+
+
+def test_another_number_of_processes_resumes(text, tmp_path):
+    rate = {"learning_rate": 1e-3, "min_learning_rate": 1e-3}  # constant, whatever the total
+    first = train(tmp_path / "first", text, 2, total_steps=12, **rate)
+    resumed = train(tmp_path / "resumed", text, 4, start=first.checkpoint, **rate)
+    whole = train(tmp_path / "whole", text, 1, **rate)
+    assert "Resuming after step 12" in resumed.out
+    assert distance(resumed.checkpoint, whole.checkpoint) < 1e-4
 
 
 @pytest.mark.soak  # minutes of a C++ compiler
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")
-    words = [*options(data=text, dropout=0, **ONEDNN), "--compile"]
+    words = [*options(data=text, dropout=0), "--compile"]
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **SHARED, **STRICT}
     with Process("mingpt", *words, cwd=tmp_path, launcher=ONCE, env=env) as it:
         it.wait_for(r"Step +5 \| train", limit=COMPILING)
@@ -72,40 +117,9 @@ def test_the_same_curve_when_compiled(trained, text, tmp_path):
     assert process.status == 0 and "are left" not in process.err, process.tail
     stopped = int(re.search(r"Resuming after step (\d+)", process.out)[1])
     assert any((tmp_path / "compiled").iterdir())
-    reference = curve(trained["1"][0])
+    reference = dict(trained["1"].val)
     reference.pop(stopped, None)  # once told to stop, it skipped validation
     assert curve(tmp_path) == pytest.approx(reference, abs=1e-4)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_every_token_is_validated_once(split, trained):
-    # a tenth of 5,007 characters; the first has none before it
-    assert "val loss" in trained[split][1]
-    assert set(re.findall(r"over ([\d,]+) tokens", trained[split][1])) == {"499"}
-
-
-def test_save_every_means_its_number(trained):
-    saved = re.findall(r"Step +(\d+) \| checkpoint saved", trained["1"][1])
-    assert list(map(int, saved)) == [WHOLE, 2 * WHOLE, LAST]
-
-
-def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
-    folder, _ = trained["2"]
-    checkpoint = torch.load(folder / "mingpt.pt", weights_only=True)
-    assert set(checkpoint) == {
-        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text", "kernels"
-    }  # fmt: skip
-    assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
-    GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])
-    ends = []
-    abc = ("--prompt", "abc")
-    for prompt in (abc, abc, ()):  # the same seed, the same text
-        ended = python("sample", *prompt, "--count", 40, cwd=folder)
-        assert (ended.returncode, ended.stderr) == (0, "")
-        ends.append(ended.stdout.splitlines()[-1])
-    assert ends[0] == ends[1]
-    assert re.fullmatch("abc[a-h]{40}", ends[0])
-    assert re.fullmatch("a[a-h]{40}", ends[2])  # the training text has no line ends
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +128,22 @@ def undisturbed(text, tmp_path_factory):
     process = run("mingpt", *options(data=text), cwd=folder, launcher=STANDALONE)
     assert (process.status, process.err) == (0, ""), process.tail
     return folder / "mingpt.pt"
+
+
+def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(undisturbed):
+    checkpoint = torch.load(undisturbed, weights_only=True)
+    assert set(checkpoint) >= {
+        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text"
+    }  # fmt: skip
+    assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
+    GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])
+    ends = []
+    for _ in range(2):  # the same seed, the same text
+        words = ("--prompt", "abc", "--count", 40)
+        ended = python("sample", *words, cwd=undisturbed.parent)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        ends.append(ended.stdout.splitlines()[-1])
+    assert ends[0] == ends[1] and re.fullmatch("abc[a-h]{40}", ends[0])
 
 
 def test_each_rank_drops_other_units(undisturbed):
@@ -189,17 +219,3 @@ def test_a_process_of_another_launcher_ends_with_the_status_asked_for(text, tmp_
         it.process.send_signal(signal.SIGTERM)
         assert (it.wait(), it.err) == (99, "")
     assert torch.load(tmp_path / "mingpt.pt")["steps_run"] >= 5
-
-
-def test_another_number_of_processes_goes_on(undisturbed, text, tmp_path):
-    for nproc, steps in ((2, 12), (1, LAST)):
-        few = options(data=text, dropout=0, total_steps=steps, learning_rate=1e-3)
-        few += ["--min_learning_rate", 1e-3]  # constant, whatever the total
-        process = run("mingpt", *few, cwd=tmp_path, nproc=nproc, launcher=STANDALONE)
-        assert (process.status, process.err) == (0, "")
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    process = run("mingpt", *few, cwd=whole, nproc=1, launcher=STANDALONE)
-    assert process.status == 0
-    resumed, reference = curve(tmp_path), curve(whole)
-    assert {step: resumed[step] for step in reference} == pytest.approx(reference, abs=1e-3)
