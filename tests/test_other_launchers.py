@@ -16,7 +16,7 @@ from tools.processes import Process, environment, free_port
 def start(script, *folders):
     """A process per folder, with torchrun's variables but without torchrun."""
     env = {"LOCAL_RANK": "0", "WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "localhost"}
-    env |= {"MASTER_PORT": str(free_port()), "CUDA_VISIBLE_DEVICES": ""}
+    env |= {"MASTER_PORT": str(free_port())}
     words = [sys.executable, script, "2", "1"]
     return [
         Process(words, folder, environment(**env, RANK=str(rank)), stderr=subprocess.PIPE)

@@ -94,7 +94,7 @@ def train(folder, hooks, stage=2, limit=None):
     (folder / "script.py").write_text(
         text.replace("import utils\n", "import utils\nimport hooks\n")
     )
-    env = processes.environment(NPROC="2", PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
+    env = processes.environment(NPROC="2", PYTHONPATH=str(ROOT))
 
     def prelude():
         if limit:

@@ -30,7 +30,7 @@ def options(**others):
 
 def python(module, *words, cwd, **variables):
     """`python -m mingpt.MODULE WORDS`, to its end: without torchrun, and on the CPU."""
-    variables = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
+    variables = {"PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         [sys.executable, "-m", f"mingpt.{module}", *map(str, words)], cwd=cwd, timeout=LIMIT,
         env=environment(OMP_NUM_THREADS="1", **variables), capture_output=True, text=True,

@@ -5,7 +5,6 @@ import resource
 import signal
 
 import pytest
-import torch
 
 from guard import UserError
 from mingpt import cli, config, metrics, sample, tokens
@@ -104,8 +103,6 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch):
-    if torch.accelerator.is_available():
-        pytest.skip("a GPU compiles without one")
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("CXX", "nonesuch")
