@@ -24,6 +24,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 _path = None  # of the checkpoint, set by check_path
+before_exit = []  # functions that a failing process calls before it exits
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 OTHERS = "RANK" in os.environ and not TORCHRUN  # mpirun, srun: they end all ranks with the first
@@ -142,6 +143,8 @@ def _excepthook(kind, error, trace):
         _say_once(line)
     else:  # not to sys.stderr: torch replaces it, to mark the lines with the rank
         traceback.print_exception(kind, error, trace, file=sys.__stderr__)
+    for finish in before_exit:
+        finish()
     print(end="", flush=True)
     os._exit(status)  # skip the shutdown, because gloo threads may still hold tensors
 
@@ -195,13 +198,14 @@ def _write(line):
 
 def _say_once(line):
     """Write `line` to stderr, unless another worker or an earlier attempt already has."""
-    if TORCHRUN:
-        error_file = os.environ["TORCHELASTIC_ERROR_FILE"]  # RUN/attempt_N/LOCAL_RANK/error.json
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
+    if TORCHRUN and error_file:
         said = f"said-{zlib.crc32(line.partition('(')[0].encode(errors='replace'))}"
         try:
             Path(error_file).parents[2].joinpath(said).touch(exist_ok=False)
-        except FileExistsError:
-            return
+        except OSError as error:
+            if isinstance(error, FileExistsError):  # else better to print it twice than never
+                return
     elif OTHERS and os.environ["RANK"] != "0":
         time.sleep(3)  # if rank 0 prints it, the launcher ends us meanwhile
     _write(line)

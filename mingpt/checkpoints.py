@@ -8,6 +8,7 @@ from dataclasses import asdict
 import torch
 import torch.distributed as dist
 
+import guard
 import utils
 from guard import AWAY, UserError
 from mingpt.once import run_once_per_node
@@ -24,6 +25,7 @@ class CheckpointFile:
         # One thread per operation. Otherwise libgomp sees two teams on the cores, lets its threads
         # sleep instead of spin, and training is half as fast from the first save to the end.
         self._thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        guard.before_exit.append(self._thread.shutdown)  # completes a save in progress
         self._last = None
         if args.compile:
             # A compiled model is in a reference cycle that keeps DDP's process group alive. Collect

@@ -1,6 +1,8 @@
 """Refuse another run's checkpoint; resume this run's with the options of this start."""
 
 import os
+import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -10,7 +12,9 @@ import torch
 
 from guard import UserError
 from mingpt import checkpoints, sample, trainer
+from tests.faults import leftovers, slow_saves
 from tests.mingpt import texts
+from tests.processes import LIMIT, ROOT
 
 
 @pytest.fixture
@@ -119,6 +123,37 @@ def test_saving_waits_for_no_disk(made, tmp_path, monkeypatch):
     disk.set()
     file.wait()
     assert torch.load(tmp_path / "mingpt.pt")["model"]["weight"].sum() == 0
+
+
+FAILING = """
+import guard, torch
+from types import SimpleNamespace
+from mingpt import checkpoints
+from mingpt.config import Config
+from mingpt.model import GPT, GPTConfig
+
+def main():
+    args, model = Config(), GPT(GPTConfig(1, 1, 1, 1, 1))
+    loader = SimpleNamespace(dataset=SimpleNamespace(about={}))
+    file = checkpoints.CheckpointFile(args, model, loader)
+    file.save({"model": {"w": torch.ones(9)}, "steps_run": 3})
+    raise KeyError("boom")
+
+guard.install_excepthook()
+main()
+"""
+
+
+def test_a_save_under_way_is_completed_when_training_fails(tmp_path):
+    path = f"{slow_saves(tmp_path / 'slow')['PYTHONPATH']}:{ROOT}"
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILING], cwd=tmp_path, capture_output=True, text=True,
+        timeout=LIMIT, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert ended.returncode == 1, ended
+    assert re.fullmatch(r"(?s)Traceback .* in main\nKeyError: 'boom'\n", ended.stderr)
+    assert torch.load(tmp_path / "mingpt.pt")["steps_run"] == 3
+    assert sorted(leftovers(tmp_path)) == ["mingpt.pt", "slow"]
 
 
 def test_ties_survive_the_copy_and_later_steps_do_not_reach_it():
