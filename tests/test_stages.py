@@ -35,7 +35,7 @@ def test_every_stage_of_the_gpt_resumes_from_its_own_checkpoint(stage):
     [
         ("multigpu@4", "4 3 --batch_size 16"),
         ("mingpt@4", "--data {root}/guard.py --model gpt-nano --batch_size 8 --block_size 24 "
-         "--total_steps 20 --save_every 4 --log_every 2 --products torch"),
+         "--total_steps 20 --save_every 4 --log_every 2"),
     ],
 )  # fmt: skip
 def test_as_well_with_other_arguments(processes, name, args):

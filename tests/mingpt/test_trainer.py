@@ -20,12 +20,8 @@ from tests.mistakes import ALONE
 from tests.processes import ONCE, ROOT, SHARED, STANDALONE, Process, environment, run
 from tools import processes
 
-ONEDNN = {"products": "onednn"} if torch.backends.mkldnn.is_available() else {}
 # processes, and what else differs
-SPLITS = {
-    "1": (1, {"products": "torch"}), "2": (2, ONEDNN), "4": (4, {}),
-    "accumulated": (2, {"micro_batch_size": 1}),
-}  # fmt: skip
+SPLITS = {"1": (1, {}), "2": (2, {}), "4": (4, {}), "accumulated": (2, {"micro_batch_size": 1})}
 COMPILING = 600  # seconds; it catches hangs, but a busy machine compiles for minutes
 WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
 STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # reports a group that is left
@@ -62,7 +58,7 @@ def test_the_same_curve_however_a_step_is_split(split, key, trained):
 def test_the_same_curve_when_compiled(trained, text, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++, by which torch compiles for a CPU")
-    words = [*options(data=text, dropout=0, **ONEDNN), "--compile"]
+    words = [*options(data=text, dropout=0), "--compile"]
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), **SHARED, **STRICT}
     with Process("mingpt", *words, cwd=tmp_path, launcher=ONCE, env=env) as it:
         it.wait_for(r"Step +5 \| train", limit=COMPILING)
@@ -93,7 +89,7 @@ def test_the_checkpoint_is_complete_and_writes_text_on_one_cpu(trained):
     folder, _ = trained["2"]
     checkpoint = torch.load(folder / "mingpt.pt", weights_only=True)
     assert set(checkpoint) == {
-        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text", "kernels"
+        "model", "optimizer", "scaler", "rng", "steps_run", "model_config", "text"
     }  # fmt: skip
     assert checkpoint["steps_run"] == LAST and len(checkpoint["rng"]) == 2
     GPT(GPTConfig(**checkpoint["model_config"])).load_state_dict(checkpoint["model"])

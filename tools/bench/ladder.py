@@ -34,7 +34,6 @@ from tools.bench.trainers import by_turns, hardware  # noqa: E402
 # Processes, threads per process, options.
 CPU = {
     "fp32, one thread": (1, 1, "--precision fp32 --no_compile"),
-    "products by MKL": (1, 1, "--precision fp32 --no_compile --products torch"),
     "two threads": (1, 2, "--precision fp32 --no_compile"),
     "two threads, compiled": (1, 2, "--precision fp32 --compile"),
     "two processes": (2, 1, "--precision fp32 --no_compile"),
