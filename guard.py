@@ -28,7 +28,6 @@ before_exit = []  # functions that a failing process calls before it exits
 PART = ".part"
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-OTHERS = "RANK" in os.environ and not TORCHRUN  # mpirun, srun: they end all ranks with the first
 LOST = re.compile("closed by peer|reset by peer|Broken pipe")  # a collective whose peer has ended
 
 
@@ -116,7 +115,7 @@ def prepare_for_group():
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
-    elif OTHERS:
+    elif _without_torchrun():
         timer = threading.Timer(5, _say_who_waits)
         timer.daemon = True
         timer.start()
@@ -165,7 +164,12 @@ def _hand_over_error_file():
 def _wait_if_peer_lost(error):
     """Wait, so that the launcher sees the first failure, reports that one, and ends us."""
     if LOST.search(_last_line(error)):
-        time.sleep(5 if OTHERS else 2)  # 5: until that process has printed its line
+        time.sleep(5 if _without_torchrun() else 2)  # 5: until that process has printed its line
+
+
+def _without_torchrun():
+    """Whether mpirun, srun or the like started us. They end all ranks when the first one fails."""
+    return "RANK" in os.environ and not TORCHRUN  # multigpu.py sets RANK late
 
 
 def _last_line(error):
@@ -219,6 +223,6 @@ def _say_once(line):
         except OSError as error:
             if isinstance(error, FileExistsError):  # else better to print it twice than never
                 return
-    elif OTHERS and os.environ["RANK"] != "0":
+    elif _without_torchrun() and os.environ["RANK"] != "0":
         time.sleep(3)  # if rank 0 prints it, the launcher ends us meanwhile
     _write(line)
