@@ -11,19 +11,14 @@ import torch.distributed as dist
 import guard
 import utils
 from guard import AWAY, UserError
-from mingpt import tokens
-from mingpt.model import GPT, GPTConfig
 from mingpt.once import run_once_per_node
-
-# The `Products` of cpu.py: picks a library, since their results differ in the last bits. Or None.
-kernels = None
 
 
 class CheckpointFile:
     """The checkpoint of a run: read once at its start, then written by a thread."""
 
     def __init__(self, args, model, loader):
-        self.path, self.shape = args.checkpoint_path, model.config
+        self.path = args.checkpoint_path
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
         optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
         self.groups = optimizer.state_dict()["param_groups"]
@@ -57,8 +52,6 @@ class CheckpointFile:
         """
         found = [{"steps_run": 0}]
         run_once_per_node(lambda: found.append(self._read()))
-        if kernels:
-            self._choose_kernels(found[-1])
         return found[-1]
 
     def _read(self):
@@ -80,18 +73,6 @@ class CheckpointFile:
         # A run without fp16 saves an empty scaler state, which load_state_dict refuses.
         scaler = checkpoint.get("scaler") or torch.amp.GradScaler("cpu").state_dict()
         return {**checkpoint, "scaler": scaler}
-
-    def _choose_kernels(self, checkpoint):
-        """Use the newest checkpoint's library, else rank 0's choice: the last bits depend on it."""
-        found = [None] * dist.get_world_size()
-        # Checkpoints from a GPU name no kernels: a run that resumes one on a CPU uses torch's.
-        known = checkpoint.get("kernels", "torch") if checkpoint["steps_run"] else None
-        dist.all_gather_object(found, (checkpoint["steps_run"], known))
-        _, known = max(found, key=lambda one: one[0])
-        choice = [kernels.choose(self.shape, known) if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(choice)
-        kernels.use(choice[0])
-        self.about["kernels"] = choice[0]
 
 
 def _to_host(part, done):
@@ -127,31 +108,5 @@ def set_rng_state(states, device):
 
 def load(path):
     """The checkpoint of `mingpt` at `path`, as `utils.read_checkpoint` returns it."""
-    return utils.read_checkpoint(path, "step", _check)
-
-
-def _check(checkpoint):
-    """Raise an exception for what differs from what a run of its model would save."""
-    config, weights = GPTConfig(**checkpoint["model_config"]), len(checkpoint["model"])
-    if config.n_layer > weights:  # to build these layers might take hours
-        raise ValueError(f"n_layer is {config.n_layer}, but there are {weights} weights")
-    with torch.device("meta"):
-        model = GPT(config)
-    count = len([*model.parameters()])  # before the tie is gone
-    model.load_state_dict(checkpoint["model"], assign=True)
-    if any(weight.dtype != torch.float32 for weight in model.parameters()):
-        raise ValueError("not all weights are float32")
-    states = checkpoint["optimizer"]["state"].values()
-    steps = {(one["step"].item(), one["step"].layout) for one in states}
-    if states and ((len(states), len(steps)) != (count, 1) or min(steps)[0] < 0):
-        raise ValueError(f"the optimizer took {[*steps]} steps with {len(states)} weights")
-    text, scores = checkpoint["text"], config.vocab_size
-    kinds = 50257 if text["kind"] == "gpt2" else len(tokens.restore(text))  # no download
-    if kinds != scores:
-        raise ValueError(f"{kinds} kinds of tokens for {scores} scores")
-    for rank in range(max(1, len(checkpoint["rng"]))):
-        torch.Generator().set_state(checkpoint["rng"][rank]["cpu"])
-    if checkpoint.get("kernels") not in (None, "torch", "onednn"):
-        raise ValueError(f"kernels is {checkpoint['kernels']}")
-    if not all(value >= 0 for value in checkpoint.get("scaler", {}).values()):
-        raise ValueError(f"the scaler is {checkpoint['scaler']}")
+    parts = ("model", "optimizer", "rng", "model_config", "text")
+    return utils.read_checkpoint(path, "step", parts)

@@ -66,11 +66,10 @@ def prepare(source, tokenizer, cache):
     kind = tokens.build(tokenizer, text)
     numbers = torch.from_numpy(kind.encode(text))
     try:
-        str(cache).encode()  # raises an error for a path that torch cannot map
         path.parent.mkdir(parents=True, exist_ok=True)
         utils.write({"tokens": numbers, "tokenizer": kind.about}, path)
-    except (OSError, UnicodeError) as error:
-        why = f"{getattr(error, 'strerror', None) or error}): make room, or pass another --cache"
+    except OSError as error:
+        why = f"{error.strerror}): make room, or pass another --cache"
         raise UserError(f"cannot keep the tokens in {path.parent} ({why}") from None
     return path
 
@@ -82,26 +81,14 @@ def read(source):
         return "\n".join(module.read_text(encoding="utf-8") for module in modules)
     try:
         if source.startswith(("http://", "https://")):
-            return _download(source).decode("utf-8-sig")
-        if Path(source).exists() and not Path(source).is_file():  # a fifo would wait for ever
-            raise ValueError("no regular file")
+            utils.show(f"Downloading {source}")
+            with urlopen(source, timeout=20) as answer:
+                return answer.read().decode("utf-8-sig")
         return Path(source).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError, HTTPException) as error:  # ValueError: not UTF-8, or no such URL
         cause = error.reason if isinstance(error, URLError) else error
         reason = getattr(cause, "strerror", None) or cause
         raise UserError(f"cannot read --data {source}: {reason}") from None
-
-
-def _download(url, patience=600):
-    """The bytes at a URL. Raises OSError if they have not all come after `patience` seconds."""
-    utils.show(f"Downloading {url}")
-    end, parts = time.monotonic() + patience, []
-    with urlopen(url, timeout=20) as answer:
-        while part := answer.read1():
-            parts.append(part)
-            if time.monotonic() > end:
-                raise TimeoutError(f"not complete after {patience} s")
-    return b"".join(parts)
 
 
 class TokenDataset(Dataset):

@@ -15,10 +15,9 @@ from importlib.util import find_spec
 import torch
 
 import guard
-import mingpt.cpu
 import utils
 from guard import UserError
-from mingpt import checkpoints, trainer
+from mingpt import cpu, trainer
 from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
 
@@ -56,7 +55,8 @@ def ready(args):
         args = replace(args, precision="bf16" if half else "fp32")
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
-    checkpoints.kernels = mingpt.cpu.apply(args, gpu)
+    if gpu is None:
+        cpu.speed_up()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if args.compile and gpu is None and os.name == "posix" and not shutil.which(compiler):
         raise UserError(

@@ -40,8 +40,6 @@ class Options:
                 raise UserError(f"{name} is {value}, but must be at least 1")
         if not self.temperature >= 0:
             raise UserError(f"temperature is {self.temperature}, but must be at least 0")
-        if not -(2**63) <= self.seed < 2**63:
-            raise UserError(f"seed is {self.seed}, but must fit into 64 bits")
         if self.prompt == "":
             raise UserError("prompt is empty, but must have a character, or be left out")
 

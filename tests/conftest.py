@@ -13,6 +13,11 @@ import pytest
 from tests.faults import kept_saves
 from tests.processes import ROOT, run
 
+# Every machine runs the tests on its CPU: what they start finds no GPU. tests/test_gpu.py shows the
+# GPUs again, with `VISIBLE`.
+os.environ.setdefault("VISIBLE", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms")
 # `make test` runs the tests marked `quick`, and these from the folders.
 QUICK = (

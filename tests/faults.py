@@ -48,6 +48,17 @@ def keep_and_replace(source, target):
 os.replace = keep_and_replace
 """
 
+# The same way: a GPU computes every step as before.
+DETERMINISTIC = """
+import torch
+torch.use_deterministic_algorithms(True)
+"""
+
+
+def deterministic(folder):
+    """An environment in which GPUs repeat a training bit for bit."""
+    return _customized(folder, DETERMINISTIC) | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
 
 def slow_saves(folder):
     """An environment in which a save takes most of a second."""
@@ -86,7 +97,10 @@ def kill_worker(process, choice=random):
 
 def same(one, other):
     """Whether two checkpoints, or their files, hold equal tensors and numbers."""
-    return _same(*(torch.load(it) if isinstance(it, Path) else it for it in (one, other)))
+    loaded = [
+        torch.load(it, map_location="cpu") if isinstance(it, Path) else it for it in (one, other)
+    ]
+    return _same(*loaded)
 
 
 def _same(one, other):

@@ -51,7 +51,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 FAKE = """
 torch.version.cuda, torch.version.hip = {cuda!r}, None
 torch.accelerator.is_available = lambda: {count} > 0
-torch.accelerator.current_accelerator = lambda: torch.device({kind!r})
+torch.accelerator.current_accelerator = lambda check_available=False: (
+    torch.device({kind!r}) if {count} > 0 or not check_available else None
+)
 torch.accelerator.device_count = lambda: {count}
 """
 

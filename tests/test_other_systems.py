@@ -81,7 +81,6 @@ def test_accelerate_shards_a_distributed_sampler_twice(tmp_path):
 
 
 @needs("accelerate")
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="it is about machines without a GPU")
 def test_without_a_gpu_accelerate_leaves_each_rank_alone_unless_told(tmp_path):
     edits = [('Accelerator(cpu=utils.device().type == "cpu")', "Accelerator()")]
     ran = port(tmp_path, "accelerate", 1, 1, edits=edits)

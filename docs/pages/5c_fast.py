@@ -49,14 +49,13 @@ Fast training
 #    :expect: (?s)weights (\S+)\n.*weights (?!\1)
 #    :mark: probe
 #
-#    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch
+#    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision fp16 --checkpoint_path fp16.pt
 #
-# The first run is in ``fp32``, the others in ``bf16`` and ``fp16``. (With ``--products torch`` all use the same
-# library for matrix products.) The losses differ by little, and the probe's ``weights``, the sum of
-# a rank's weights, show that the runs differ. Do not expect the same of speed: "What it buys"
-# below has a CPU on which ``bf16`` is slower.
+# The first run is in ``fp32``, the others in ``bf16`` and ``fp16``. The losses differ by little, and
+# the probe's ``weights``, the sum of a rank's weights, show that the runs differ. Do not expect the
+# same of speed: "What it buys" below has a CPU on which ``bf16`` is slower.
 #
 # Mixed precision also saves memory: that of *activations*, which the forward pass keeps for the
 # backward pass. In exchange ``autocast`` keeps a 16-bit copy of the weights:
@@ -78,7 +77,7 @@ Fast training
 #    :expect: Step +5 \| train
 #    :mark: Step +\d \| train
 #
-#    python -m tools.series run mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch --micro_batch_size 1
+#    python -m tools.series run mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --micro_batch_size 1
 #
 # These are not the losses of the first run above. An option that should only save memory changes
 # the result.
@@ -99,7 +98,7 @@ Fast training
 #    :expect: Step +5 \| train
 #    :mark: Step +\d \| train
 #
-#    python -m tools.series run mingpt@9 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --products torch --micro_batch_size 1
+#    python -m tools.series run mingpt@9 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --micro_batch_size 1
 #
 # The losses are those of the first run again.
 
@@ -209,8 +208,8 @@ Fast training
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
 # * ``bf16`` loses on this CPU: 1.04 instead of 1.26. So does ``--compile``: 1.01 instead of 1.42,
 #   because compiled code multiplies by MKL here. Both help on GPUs.
-# * The second row shows what ``mingpt/cpu.py`` gains: without its choice of a library for matrix
-#   products, oneDNN instead of MKL, the factor is 0.63.
+# * The second row shows what ``mingpt/cpu.py`` gains on this processor: with MKL instead of oneDNN,
+#   the factor is 0.63.
 #
 # The ladder of a GPU has not been measured yet. On a GPU whose theoretical peak is in
 # ``mingpt/flops.py``, the log adds the *MFU* (model FLOPs utilization), the share of this peak that
@@ -218,10 +217,10 @@ Fast training
 #
 # .. fold:: What mingpt/cpu.py does
 #
-#    No line of the trainer or the model depends on it: delete it, and only the speed changes.
-#    PyTorch multiplies in ``fp32`` with the library MKL, which uses AVX-512 on Intel's processors
-#    only. PyTorch also has oneDNN. Rank 0 measures both at the start of a run, and the checkpoint
-#    keeps the choice, because their results differ in the last bits. ``--products`` overrides it.
+#    No line of the trainer or the model depends on it: delete it and the line of ``mingpt/main.py``
+#    that calls it, and only the speed changes. PyTorch multiplies in ``fp32`` with the library MKL,
+#    which uses AVX-512 on Intel's processors only. PyTorch also has oneDNN, and ``cpu.py`` takes that
+#    on an AMD processor with AVX-512.
 #
 #    By default the C library returns freed memory to the system after each step, and the next step
 #    must ask for it again, page by page. ``cpu.py`` makes it keep the memory, which saves 6 to 12 %
@@ -254,9 +253,8 @@ Fast training
 # What could go wrong
 # -------------------
 #
-# **The GPU waits for data.** If ``computing`` falls below 90 %, the log adds a warning. The file
-# with the tokens is then on a disk that is too slow, or shared by too many: pass another
-# ``--cache``.
+# **The GPU waits for data.** Watch ``computing`` in the log. If it falls below 90 %, the file with
+# the tokens is on a disk that is too slow, or shared by too many: pass another ``--cache``.
 #
 # **The first lines are slow.** With ``--compile`` the first step compiles. The speed of later lines
 # counts.

@@ -6,9 +6,7 @@ import sys
 
 import pytest
 import torch.distributed as dist
-import torch.nn.functional as F
 
-from mingpt import checkpoints
 from mingpt.config import Config
 from tests.mingpt import texts
 from tests.processes import LIMIT, ROOT, environment
@@ -19,7 +17,7 @@ with contextlib.suppress(ImportError):
 TINY = {
     "model": "gpt-nano", "block_size": 16, "batch_size": 8, "total_steps": 24, "warmup_steps": 4,
     "learning_rate": 2e-3, "eval_every": 8, "save_every": 8, "log_every": 1, "val_tokens": 0,
-    "dropout": 0.1, "products": "torch",  # with "auto", two runs may choose differently
+    "dropout": 0.1,
 }  # fmt: skip
 
 
@@ -30,7 +28,7 @@ def options(**others):
 
 def python(module, *words, cwd, **variables):
     """`python -m mingpt.MODULE WORDS`, to its end: without torchrun, and on the CPU."""
-    variables = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
+    variables = {"PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         [sys.executable, "-m", f"mingpt.{module}", *map(str, words)], cwd=cwd, timeout=LIMIT,
         env=environment(OMP_NUM_THREADS="1", **variables), capture_output=True, text=True,
@@ -54,13 +52,6 @@ def config(text, tmp_path):
         return Config(**{**TINY, "data": str(text), "precision": "fp32", **where, **others})
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def torchs_own(monkeypatch):
-    """After the test, restore what mingpt/cpu.py replaced in this process."""
-    for owner, name in ((F, "linear"), (F, "gelu"), (checkpoints, "kernels")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))
 
 
 @pytest.fixture

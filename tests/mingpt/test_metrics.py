@@ -1,13 +1,7 @@
-"""The log: time spent on data, MFU, unwritable files, lines above a progress bar."""
+"""The log: speed, MFU, TensorBoard, files that cannot be written."""
 
 import os
-import pty
-import re
 import resource
-import subprocess
-import sys
-import termios
-import threading
 import time
 from types import SimpleNamespace
 
@@ -15,32 +9,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from guard import UserError
 from mingpt import flops, metrics
 from mingpt.metrics import Metrics
 from mingpt.model import GPT, GPTConfig
 from tests.mingpt import texts
-from tests.mingpt.conftest import options
-from tests.mistakes import ALONE
-from tests.processes import LIMIT, ROOT, environment
 
 
 def loader(device="cpu", seconds=0.0):
     return SimpleNamespace(seconds=seconds, device=torch.device(device))
-
-
-@pytest.mark.parametrize("waits, warned", [(0.12, True), (0.1, False)])
-def test_data_that_are_too_slow_are_told(waits, warned, config, group, capsys, monkeypatch):
-    now = 0.0
-    model = GPT(GPTConfig.preset("gpt-nano", vocab_size=8, block_size=16))
-    clock = SimpleNamespace(perf_counter=lambda: now, time=time.time)
-    monkeypatch.setattr(metrics, "time", clock)
-    log = Metrics(config(), model, loader(seconds=10 * waits), 0)
-    now = 10 + 10 * waits
-    log.trained(9, torch.tensor([1.0, 1.0]))
-    out = capsys.readouterr().out
-    assert bool(re.search(r"Only \d+% of the time goes into computing.*--cache", out)) == warned
-    assert out.count("\n") == 1 + warned
 
 
 def test_the_work_of_a_token_is_what_its_products_take():
@@ -128,71 +104,3 @@ def test_a_log_that_cannot_be_written_ends_nothing(group, config, capsys):
     assert "This line is not kept, the log cannot be written (No space left on device)" in said
     log.validated(5, loss)
     assert [line["step"] for line in texts.log(log.path.parent)] == [4, 6]
-    log.path.unlink()
-    os.mkfifo(log.path)
-    log.validated(6, loss)
-    assert "the log cannot be written (it is a fifo)" in capsys.readouterr().out
-
-
-def test_an_output_that_is_closed_ends_nothing(group, config, monkeypatch):
-    monkeypatch.setattr("sys.stdout", None)  # as Python does for `>&-`
-    args = config()
-    assert Metrics(args, args.build(8), loader(), 0).bar.disable
-
-
-def test_the_log_of_an_earlier_run_is_kept(group, config, monkeypatch, capsys, tmp_path):
-    def validated(steps_run):
-        log = Metrics(args, args.build(8), loader(), steps_run)
-        log.validated(steps_run, torch.tensor([3.0, 2.0]))
-        names = sorted(path.stem for path in tmp_path.glob("*.jsonl"))
-        return {name: texts.log(tmp_path, name)[-1]["step"] for name in names}
-
-    args = config()
-    assert validated(0) == {"mingpt": 1}
-    assert validated(5) == {"mingpt": 6}
-    assert validated(0) == {"mingpt": 1, "mingpt.1": 6}
-    assert "mingpt.jsonl of an earlier run is kept as " in capsys.readouterr().out
-    assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert validated(0) == {"mingpt": 1, "mingpt.1": 6, "mingpt.2": 1}
-    assert len(texts.log(tmp_path)) == 2  # the same run, once more
-
-
-def test_a_log_that_cannot_be_kept(group, config, tmp_path):
-    """A link that leads nowhere is a name, too."""
-    (tmp_path / "mingpt.jsonl").write_text("{}\n")
-    (tmp_path / "mingpt.1.jsonl").symlink_to("nowhere")
-    Metrics(config(), config().build(8), loader(), 0)
-    assert (tmp_path / "mingpt.1.jsonl").is_symlink() and (tmp_path / "mingpt.2.jsonl").exists()
-    deep = config(checkpoint_path=str(tmp_path / ("x" * 248 + ".pt")))
-    deep.log.write_text("{}\n")
-    with pytest.raises(UserError, match=r"^cannot rename .*: File name too long$"):
-        Metrics(deep, deep.build(8), loader(), 0)
-
-
-def test_lines_stand_above_the_bar(text, tmp_path):
-    terminal, end = pty.openpty()
-    termios.tcsetwinsize(end, (24, 100))
-    words = [sys.executable, "-m", "mingpt.main", *map(str, options(data=text))]
-    # More than one thread is very slow when other tests compete for the cores.
-    env = environment(**ALONE, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
-    ran = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=end, stderr=end)
-    os.close(end)
-    limit = threading.Timer(LIMIT, ran.kill)
-    limit.start()
-    seen = b""
-    try:
-        while chunk := os.read(terminal, 4096):
-            seen += chunk
-    except OSError:  # the end of a terminal
-        pass
-    os.close(terminal)
-    status = ran.wait(60)
-    limit.cancel()
-    assert status == 0, seen.decode()
-    assert b"/24 [" in seen  # there was a bar
-    lines = seen.decode().replace("\r\n", "\n").split("\n")
-    told = [line for line in lines if "checkpoint saved" in line or "loss" in line]
-    assert len(told) > 24
-    for line in told:
-        assert line.split("\r")[-1].startswith("Step"), repr(line)

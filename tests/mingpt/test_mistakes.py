@@ -5,7 +5,6 @@ import resource
 import signal
 
 import pytest
-import torch
 
 from guard import UserError
 from mingpt import cli, config, metrics, sample, tokens
@@ -29,9 +28,6 @@ FIELDS = {
     "--batch_size": "missing value for argument '--batch_size'",
     "--model gpt3": "invalid choice 'gpt3' for argument '--model'. Expected one of ('gpt-nano', ",
     "--batch_size 0": "batch_size is 0, but must be at least 1",
-    "--batch_size 10000001": "batch_size is 10000001, but must be at most 10^7",
-    "--n_layer 20000 --n_embd 64": "n_layer 20000 and n_embd 64 make 1e+09 weights: lower one",
-    "--seed 1000000000000000000000": "seed is 1000000000000000000000, but must be below 2^63",
     "--save_every 0": "save_every is 0, but must be at least",
     "--learning_rate 0": "learning_rate is 0.0, but must be above 0",
     "--learning_rate nan": "learning_rate is nan, but must be above 0",
@@ -42,7 +38,6 @@ FIELDS = {
     "--n_head 3": "n_embd is 128, but must be a multiple of n_head, 3: the nearest is 129",
     "--n_embd 1": "n_embd is 1, but must be a multiple of n_head, 4: the nearest is 4",
     "--n_layer 0": "n_layer is 0, but must be at least 1",
-    "--n_layer 9000000000": "n_layer 9000000000 and n_embd 128 make 2e+15 weights: lower one",
 }
 
 
@@ -77,14 +72,11 @@ def test_ranks_that_do_not_divide_the_batch(batch, world, nearest):
         Config(batch_size=batch).accumulation(world)
     assert Config(batch_size=nearest).accumulation(world) == 1
     assert Config(batch_size=96, micro_batch_size=9).accumulation(4) == 3  # of 8
-    assert Config(batch_size=10**7).accumulation(1) == 10**7 // 64  # found at once
 
 
-def test_the_text_is_not_renamed_as_an_old_log(tmp_path):
+def test_the_log_is_not_appended_to_the_text():
     with pytest.raises(UserError, match=r"^a.jsonl is --data, but also the log's name: change one"):
         Config(data="./a.jsonl", checkpoint_path="a.pt")
-    (tmp_path / "loop").symlink_to("loop")
-    Config(data=f"{tmp_path}/loop")  # to be refused when it is read
 
 
 def test_presets_are_sound():
@@ -104,8 +96,6 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch):
-    if torch.accelerator.is_available():
-        pytest.skip("a GPU compiles without one")
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("CXX", "nonesuch")
@@ -115,10 +105,7 @@ def test_a_compiler_that_is_missing_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("field, value, says", [
-    ("seed", 2**63, "seed is 9223372036854775808, but must fit into 64 bits"),
-    ("seed", -(2**63) - 1, "seed is -9223372036854775809, but must fit into 64 bits"),
     ("temperature", float("nan"), "temperature is nan, but must be at least 0"),
-    ("temperature", -1e-9, "temperature is -1e-09, but must be at least 0"),
     ("count", 0, "count is 0, but must be at least 1"),
     ("prompt", "", "prompt is empty, but must have a character, or be left out"),
 ])  # fmt: skip
@@ -127,10 +114,8 @@ def test_a_sample_that_cannot_be(field, value, says):
         sample.Options(**{field: value})
 
 
-def test_a_board_that_cannot_be_written(tmp_path):
+def test_a_board_that_cannot_be_written():
     pytest.importorskip("tensorboard", reason="no tensorboard: --tensorboard needs it")
-    with pytest.raises(UserError, match=r"^cannot write --tensorboard .*: 'utf-8' codec can't"):
-        metrics._board(f"{tmp_path}/caf\udce9")
     with pytest.raises(UserError, match=r"^cannot write --tensorboard /proc/board: No such file"):
         metrics._board("/proc/board")
 
@@ -158,13 +143,17 @@ def lines(process):
      "options)"),
     (["--data", "http://127.0.0.1:9/text"],  # one rank knows it, after init_process_group
      "cannot read --data http://127.0.0.1:9/text: Connection refused"),
-    (["GPU"], "no preset GPU, but laptop, gpu, 8gpus, nodes: the nearest is gpu"),
-    (["labtop"], "no preset labtop, but laptop, gpu, 8gpus, nodes: the nearest is laptop"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
     process = run("mingpt", *words, cwd=tmp_path, launcher=ONCE, limit=60)
     assert process.status == 1
     assert lines(process) == [f"main.py: {message}"]
+
+
+def test_a_preset_that_is_none(tmp_path):
+    ended = python("main", "GPU", cwd=tmp_path)
+    said = "main.py: no preset GPU, but laptop, gpu, 8gpus, nodes: the nearest is gpu\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
 
 
 def test_without_torchrun(tmp_path):

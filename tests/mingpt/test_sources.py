@@ -1,6 +1,5 @@
 """Where the text comes from, and the one line if it is unreadable or its tokens cannot be saved."""
 
-import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -43,31 +42,8 @@ def test_a_url(group, config, tmp_path):
     assert "".join(dataset.about["vocabulary"][letter] for letter in letters) == content
 
 
-@pytest.mark.parametrize("name", ["file", "no UTF-8: \udcff"])
-def test_a_cache_that_cannot_be_written(name, group, config, tmp_path):
+def test_a_cache_that_cannot_be_written(group, config, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=rf"cannot keep the tokens in .*{name}.*: make room, or"):
-        data.load(config(cache=str(tmp_path / name)))
+    with pytest.raises(UserError, match=r"cannot keep the tokens in .*file.*: make room, or"):
+        data.load(config(cache=str(tmp_path / "file")))
     assert [*tmp_path.iterdir()] == [tmp_path / "file"]
-
-
-def test_a_url_that_sends_too_slowly(monkeypatch):
-    class Answer:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def read1(self):
-            return b"."  # for ever
-
-    monkeypatch.setattr(data, "urlopen", lambda *_, **__: Answer())
-    with pytest.raises(TimeoutError, match="not complete after 0 s"):
-        data._download("http://slow", patience=0)
-
-
-def test_a_text_that_is_a_fifo(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UserError, match=r"cannot read --data .*fifo: no regular file"):
-        data.read(str(tmp_path / "fifo"))

@@ -1,7 +1,5 @@
 """Fine-tuning starts from published weights, as Hugging Face writes them."""
 
-import os
-
 import pytest
 import torch
 
@@ -69,22 +67,6 @@ def test_a_file_that_is_none(tmp_path):
     (tmp_path / "half").write_bytes(b"half of a file")
     with pytest.raises(UserError, match=r"cannot read --init_from .*half: "):
         weights.load(made(), tmp_path / "half")
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UserError, match=r"cannot read --init_from .*fifo: no regular file"):
-        weights.load(made(), tmp_path / "fifo")
-
-
-def test_weights_that_are_not_finite_are_refused(tmp_path):
-    model = made()
-    before = model.transformer.ln_f.bias.clone()
-    state = {
-        name: transposed(name, weight) for name, weight in model.transformer.state_dict().items()
-    }
-    state["ln_f.bias"] = torch.full((32,), torch.nan)
-    save_file(state, tmp_path / "file")
-    with pytest.raises(UserError, match=r"file has numbers in ln_f.bias that are not finite: pass"):
-        weights.load(model, tmp_path / "file")
-    assert torch.equal(model.transformer.ln_f.bias, before)
 
 
 def transposed(name, weight):
