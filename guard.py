@@ -25,6 +25,7 @@ from torch.distributed import DistNetworkError
 
 _path = None  # of the checkpoint, set by check_path
 before_exit = []  # functions that a failing process calls before it exits
+PART = ".part"
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 NO_ADDRESS = "add it to /etc/hosts, or, if there is one node, export PET_LOCAL_ADDR=127.0.0.1"
 MISFIT = "{} does not fit this run ({}): " + AWAY
@@ -69,6 +70,8 @@ def check_launcher(manual, gpus):
         raise UserError(f"no address for {os.environ['MASTER_ADDR']}: {NO_ADDRESS}") from None
     check_gpus(int(env["LOCAL_WORLD_SIZE"]), gpus, "--nproc_per_node")
     if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torchrun gives up if it reads half an error file, so @record writes it under another name.
+        os.environ["TORCHELASTIC_ERROR_FILE"] += PART
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
@@ -157,6 +160,7 @@ def _end_worker():
 
 def _excepthook(kind, error, trace):
     """Print one line if the user can fix it, the traceback otherwise; then exit."""
+    _hand_over_error_file()
     _wait_if_peer_lost(error)
     cause = error
     while not _line(cause) and cause.__context__:
@@ -174,6 +178,15 @@ def _excepthook(kind, error, trace):
     sys.__stderr__.flush()
     # Skip the interpreter's shutdown, because gloo threads may still hold tensors.
     os._exit(status)
+
+
+def _hand_over_error_file():
+    """Give the file of @record the name that torchrun reads, unless a full disk left it empty."""
+    part = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    if part.endswith(PART):
+        os.environ["TORCHELASTIC_ERROR_FILE"] = whole = part.removesuffix(PART)
+        if os.path.exists(part) and os.path.getsize(part):
+            os.replace(part, whole)
 
 
 def _wait_if_peer_lost(error):

@@ -1,8 +1,6 @@
 """How the site is built: `make docs`, which is  sphinx-build -W docs docs/_build/html.
 
-`make docs` first deletes what the last build made, whole or half, except docs/_build/runs. So it
-does not matter how that build ended, nor on which files a page depends: sphinx-gallery's checksum
-leaves out the scripts that code cells run, and our directives note nothing.
+tools/pages/build.py decides what of the last build can stay.
 """
 
 import os
@@ -38,7 +36,7 @@ extensions = [
     "docs._ext.terminal",
     "docs._ext.torch_role",
     "docs._ext.page_end",
-    "docs._ext.doctor",
+    "docs._ext.doctor_rules",
 ]
 exclude_patterns = ["_build"]
 include_patterns = ["series/**", *(file.name for file in filter(own(ROOT), DOCS.glob("*.rst")))]
@@ -46,8 +44,7 @@ nitpicky = True
 default_role = "code"
 smartquotes = False  # readers search for error texts as they are
 
-# What has run is kept here, each command under a hash of all that it depends on.
-os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
+os.environ["PAGES_BUILD"] = "1"  # code cells show recordings: docs/lab.py
 not_run_ceiling = 7
 
 # docs/pages/NAME.py becomes docs/series/NAME.rst, its code cells executed. sphinx-gallery would

@@ -1,5 +1,9 @@
-"""Helpers for the pages' code cells: run a command, read its log, draw a figure."""
+"""Helpers for the pages' code cells: run a command, read its log, draw a figure.
 
+On the site, the output of a command is the recorded one: tools/pages/recordings.py.
+"""
+
+import json
 import os
 import re
 import subprocess
@@ -11,19 +15,16 @@ COLORS = ("#3b82c4", "#d9730d", "#2a9d6f", "#a463c9")  # 3:1 or more on white an
 
 
 def run(*lines):
-    """Run shell lines, one after the other, in a new copy of the scripts; return all output.
+    """Run shell lines, one after the other, in a new copy of the scripts; return all output."""
+    if "PAGES_BUILD" in os.environ:
+        from docs._ext.run import recordings
 
-    While the site is built, all calls with the same lines share one run.
-    """
-    if "PAGES_RUNS" in os.environ:
-        from pathlib import Path
-
-        from tools.pages import shell
-
-        ran = shell.run(list(lines), 600, Path(os.environ["PAGES_RUNS"]))
-        if ran[-1].status:
-            raise RuntimeError(f"status {ran[-1].status}: {ran[-1].line}\n{ran[-1].output}")
-        return "".join(one.output for one in ran)
+        return "".join(one.output for one in recordings().find(lines).ran)
+    if os.path.exists("recorded.json"):  # a notebook has here what takes too long to run again
+        with open("recorded.json") as file:
+            known = json.load(file)
+        if "\n".join(lines) in known:
+            return known["\n".join(lines)]
     from fresh import fresh
 
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": fresh()}
@@ -34,12 +35,6 @@ def run(*lines):
         if ran.returncode:
             raise RuntimeError(f"status {ran.returncode}: {line}\n{ran.stdout}")
     return log
-
-
-def two_processes():
-    """The log of multigpu.py on two processes: its page's run, if that had two."""
-    log = run("python multigpu.py 50 10")
-    return log if "Starting 2 processes" in log else run("NPROC=2 python multigpu.py 12 12")
 
 
 def epochs(log):
@@ -57,7 +52,7 @@ def picture(alt, width=7.2, height=2.9, rows=1, columns=1, **options):
         "axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "lines.linewidth": 2,
         "axes.prop_cycle": plt.cycler(color=COLORS), "legend.frameon": False,
     }  # fmt: skip
-    if "PAGES_RUNS" in os.environ:
+    if "PAGES_BUILD" in os.environ:
         style |= dict.fromkeys(
             ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
              "ytick.color"), INK,

@@ -27,7 +27,9 @@ class CheckpointFile:
         self.about = {"model_config": asdict(model.config), "text": loader.dataset.about}
         optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
         self.groups = optimizer.state_dict()["param_groups"]
-        self._thread = ThreadPoolExecutor(1)
+        # One thread per operation. Otherwise libgomp sees two teams on the cores, lets its threads
+        # sleep instead of spin, and training is half as fast from the first save to the end.
+        self._thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
         guard.before_exit.append(self._thread.shutdown)  # completes a save in progress
         self._last = None
         if args.compile:

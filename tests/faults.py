@@ -20,10 +20,15 @@ def slow(descriptor):
 os.fsync = slow
 """
 
-# The same way: each process's second save waits while there is a file "hold" beside this one.
+# The same way: each process's second save waits while there is a file "hold" beside this one. A
+# process that has lost its peer is slow to write torchrun's error file, and is ended meanwhile.
 HELD_SAVES = """
-import itertools, os, time
-fsync, calls = os.fsync, itertools.count(1)
+import itertools, json, os, time
+fsync, dump, calls = os.fsync, json.dump, itertools.count(1)
+def slow(*args):
+    time.sleep(1)
+    dump(*args)
+json.dump = slow
 def hold(descriptor):
     if next(calls) == 3:  # a save calls it twice, for the file and for its folder
         while os.path.exists(os.path.join(os.path.dirname(__file__), "hold")):
@@ -80,8 +85,8 @@ def kill_worker(process, choice=random):
 
 
 def same(one, other):
-    """Whether two checkpoint files hold equal tensors and numbers."""
-    return _same(torch.load(one), torch.load(other))
+    """Whether two checkpoints, or their files, hold equal tensors and numbers."""
+    return _same(*(torch.load(it) if isinstance(it, Path) else it for it in (one, other)))
 
 
 def _same(one, other):

@@ -39,7 +39,7 @@ class Site:
 
     def __init__(self, root: Path, conf: str | None = CONF):
         self.root, self.docs = root, root / "docs"
-        for folder in ("ddp_doctor", "docs/_ext", "tools", "workshop"):
+        for folder in ("docs/_ext", "doctor", "tools", "workshop"):
             ignored = shutil.ignore_patterns("__pycache__", "bench")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         for file in ("single_gpu.py", "multigpu.py", "utils.py", "guard.py", "docs/lab.py"):

@@ -1,44 +1,35 @@
-"""The same global batch gives the same weights, however many processes share it."""
+"""The same global batch gives the same weights, however many ranks share it."""
 
 import pytest
-import torch
+
+from tests.faults import same
+from tests.lessons import distance, train
+from tests.processes import SPINE, losses
 
 pytestmark = pytest.mark.quick
 
-ONE_DEVICE = ("single_gpu", 10, 10, "--batch_size", 64)
-# All have a global batch of 64. Compare the documented trainings after their first save.
-OTHERS = {
-    "multigpu, 1 process": (("multigpu", 10, 10, "--batch_size", 64), 1),
-    "multigpu, 2 processes": (("multigpu",), 2),
-    "multigpu, 4 processes": (("multigpu", 10, 10, "--batch_size", 16), 4),
-    "multigpu_torchrun, 2 processes": (("multigpu_torchrun",), 2),
-    "multinode, 2 processes": (("multinode",), 2),
-}
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("lesson", SPINE[1:])
+def test_same_weights_and_losses_as_one_device(lesson, size, tmp_path, capsys):
+    """Two epochs: after one, an order that never changes would look right."""
+    [reference] = train("single_gpu", tmp_path, 2, size=1)
+    expected = losses(capsys.readouterr().out.splitlines())
+    saved, *others = train(lesson, tmp_path, 2, size=size)
+    printed = losses(capsys.readouterr().out.splitlines())
+    assert saved["epochs_run"] == 2 and others == [None] * (size - 1)  # rank 0 alone saves
+    assert list(saved["model"]) == ["weight", "bias"]  # as without DDP
+    assert distance(saved, reference) < 1e-6
+    assert distance(saved["optimizer"], reference["optimizer"]) < 1e-5
+    assert [count for _, count in printed] == [2048, 2048]
+    for (loss, _), (wanted, _) in zip(printed, expected, strict=True):
+        assert loss == pytest.approx(wanted, abs=2e-5)
 
 
-def tensors(part):
-    """All tensors of a state dict, in order."""
-    if isinstance(part, torch.Tensor):
-        return [part]
-    if isinstance(part, dict):
-        return [tensor for value in part.values() for tensor in tensors(value)]
-    return []
-
-
-def checkpoint(process):
-    assert (process.status, process.err) == (0, "")
-    return torch.load(process.saves[0])
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_same_weights_as_one_device(name, trained):
-    words, nproc = OTHERS[name]
-    reference = checkpoint(trained(*ONE_DEVICE, nproc=1))
-    found = checkpoint(trained(*words, nproc=nproc))
-    assert list(found["model"]) == list(reference["model"]) == ["weight", "bias"]
-    assert found["epochs_run"] == reference["epochs_run"] == 10
-    for part, bound in (("model", 1e-6), ("optimizer", 1e-5)):
-        pairs = list(zip(tensors(found[part]), tensors(reference[part]), strict=True))
-        assert len(pairs) == 2
-        for mine, theirs in pairs:
-            assert (mine - theirs).abs().max() < bound
+@pytest.mark.parametrize("lesson", SPINE)
+def test_threads_train_as_processes_bit_for_bit(lesson, trained, tmp_path):
+    """So what tests prove about ranks in threads is true of the documented command."""
+    threads = train(lesson, tmp_path, 10, size=1 if lesson == "single_gpu" else 2, batch=32)[0]
+    processes = trained(lesson)
+    assert (processes.status, processes.err) == (0, "")
+    assert same(threads, processes.saves[0])

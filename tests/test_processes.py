@@ -95,6 +95,6 @@ def test_a_command_starts_clean_unless_told(monkeypatch):
 
 
 def test_without_psutil_a_tool_says_where_it_is():
-    ran = processes.run([sys.executable, "-S", "-m", "workshop", "list"], cwd=ROOT)
+    ran = processes.run([sys.executable, "-S", "-m", "tools.cluster", "1"], cwd=ROOT)
     assert ran.status == 2 and len(ran.lines) == 1
     assert " has no psutil: source .venv/bin/activate, try again" in ran.out

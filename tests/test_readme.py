@@ -41,7 +41,7 @@ NOT_RUN = {
     "make test-all": ".ci/run runs it",
     "uv venv && uv pip install --torch-backend=cpu torch": "needs uv and the network",
     "source .venv/bin/activate": "tests/test_bootstrap.py runs scripts in an activated .venv",
-    "pip install .": "tests/doctor/test_wheel.py runs it",
+    "pip install ./doctor": "doctor/tests/test_wheel.py runs it",
     "kill -9": "tests/test_resume.py does it, at any moment",
     "CUDA_VISIBLE_DEVICES=": "tests/test_messages.py sets it",
     "OMP_NUM_THREADS=1": "is part of the documented commands",

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from tests.faults import held_saves, kill_worker, most_repeated, same
-from tests.processes import Process, run
+from tests.lessons import resumed, train
+from tests.processes import Process, epochs
 
 LESSON = "multigpu_torchrun"
+pytestmark = pytest.mark.quick
 
 
-@pytest.mark.quick
 def test_killed_workers_change_nothing(trained, tmp_path):
     env = held_saves(tmp_path / "held")
     # One restart more than kills: another program may get the port that torchrun has picked.
@@ -31,15 +32,16 @@ def test_killed_workers_change_nothing(trained, tmp_path):
     assert 0 < most_repeated(it.lines, 10) <= 10
 
 
-def test_training_resumes_where_it_ended(trained, tmp_path):
-    for total, printed in ((15, range(1, 16)), (20, range(16, 21))):
-        process = run(LESSON, total, 10, cwd=tmp_path)
-        assert (process.status, process.err) == (0, "")
-        assert [int(line.split()[1]) for line in process.lines if "loss" in line] == list(printed)
-    assert same(trained(LESSON).saves[1], tmp_path / f"{LESSON}.pt")
+@pytest.mark.parametrize("lesson", [LESSON, "multinode"])
+def test_training_resumes_where_it_ended(lesson, tmp_path, capsys):
+    undisturbed = train(lesson, tmp_path, 3)[0]
+    capsys.readouterr()
+    ended = resumed(lesson, tmp_path, 2, 3)[0]
+    assert same(ended, undisturbed)
+    lines = capsys.readouterr().out.splitlines()
+    assert epochs(lines) == [1, 2, 3] and lines.count("Resuming after epoch 2") == 1
 
 
-@pytest.mark.quick
 def test_checkpoint_is_complete_and_free_of_ddp(trained):
     checkpoint = torch.load(trained(LESSON).saves[4], weights_only=True)
     assert sorted(checkpoint) == ["epochs_run", "model", "optimizer"]

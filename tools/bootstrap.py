@@ -72,6 +72,7 @@ def fill_venv(extras):
     for info in PACKAGES.glob("*.dist-info") if PINS.exists() else []:
         if not (info / "INSTALLER").exists():  # pip writes it last, so this package is incomplete
             shutil.rmtree(info)
+    link_doctor()
     wanted = sum((PROJECT["optional-dependencies"][e] for e in extras), PROJECT["dependencies"])
     missing = {r.split(">=")[0]: r for r in wanted if not has(r)}
     if not missing:
@@ -90,6 +91,16 @@ def fill_venv(extras):
     wheels = ["--only-binary=:all:", "--no-binary=deepspeed"]  # DeepSpeed has none
     run("pip", "install", *wheels, *options, *(n + pins[n] for n in missing))
     PINS.unlink()
+
+
+def link_doctor():
+    """Make doctor/ importable, and its command. An edit in it takes effect without another make."""
+    link, command = PACKAGES / "ddp_doctor.pth", VENV / "bin" / "ddp-doctor"
+    if not link.exists() or link.read_text() != f"{ROOT / 'doctor'}\n":
+        link.write_text(f"{ROOT / 'doctor'}\n")
+    if not command.exists():
+        command.write_text('#!/bin/sh\nexec "${0%/*}/python" -m ddp_doctor "$@"\n')
+        command.chmod(0o755)
 
 
 def has(requirement):

@@ -4,27 +4,38 @@
         process.wait_for(r"Epoch +3")      # a line of its output
         status = process.wait()            # every wait has a limit
 
-ddp_doctor/processes.py finds and ends what a command has started.
+A process group does not hold everything: torchrun gives each worker its own session. But every
+child inherits the environment, so this module puts a mark there and finds all children by it. Marks
+nest like paths: ending a command also ends the commands that it started with this module, or with
+the doctor, which uses the same variable.
 """
 
+import atexit
 import collections
 import contextlib
 import os
 import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
-from ddp_doctor.processes import MARK, OURS, Command, ended_with_us, kill, marked, psutil
 from tools.errors import UserError
 
-__all__ = [
-    "FOREVER", "LIMIT", "MARK", "OURS", "Process", "ended_with_us", "environment", "free_port",
-    "kill", "marked", "psutil", "run", "stop",
-]  # fmt: skip
+try:
+    import psutil
+except ImportError:
+    print(f"{sys.executable} has no psutil: source .venv/bin/activate, try again", file=sys.stderr)
+    sys.exit(2)
+
+MARK = "STARTED_BY"
+OURS = f"{os.environ.get(MARK, '')}/{uuid.uuid4().hex[:12]}"  # above the marks of all we start
 LIMIT = 600  # seconds; it catches hangs, even on a busy machine, and says nothing about speed
 FOREVER = threading.TIMEOUT_MAX
 # What a launcher, or a user by hand, sets for the scripts.
@@ -41,24 +52,39 @@ def environment(**variables: str) -> dict[str, str]:
     return inherited | {"PATH": path} | variables
 
 
-class Process(Command):
+class Process:
     """A command in its own session. `lines` and `err` grow while it runs.
 
-    `env` is its whole environment. `say` gets each line. stderr is part of the output, unless
-    `options`, which go to Popen, have `stderr=PIPE`.
+    `env` is its whole environment. `say` gets each line. `options` go to Popen: stderr is part of
+    the output unless they have `stderr=PIPE`, and stdin is empty by default.
     """
 
     def __init__(self, words, cwd=None, env=None, say=lambda line: None, **options):
         self.lines, self.err, self._say = [], "", say
         self._changed = threading.Condition()
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
-        env = environment() if env is None else env
-        super().__init__(words, cwd, env, text=True, errors="replace", **options)
+        words, self.mark = [str(word) for word in words], f"{OURS}/{uuid.uuid4().hex[:12]}"
+        self.title = shlex.join(words)  # for messages
+        options = {
+            "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+            **options,
+        }  # fmt: skip
+        self.process = subprocess.Popen(
+            words, cwd=cwd, env={**(environment() if env is None else env), MARK: self.mark},
+            start_new_session=True, text=True, errors="replace", **options,
+        )  # fmt: skip
+        atexit.register(self.kill)
+        self._root = psutil.Process(self.process.pid)
         streams = {self._read_out: self.process.stdout, self._read_err: self.process.stderr}
         reads = [read for read, stream in streams.items() if stream]
         self._readers = [threading.Thread(target=read, daemon=True) for read in reads]
         for reader in self._readers:
             reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
 
     def _read_out(self):
         for line in self.process.stdout:
@@ -116,9 +142,22 @@ class Process(Command):
                 self._changed.wait(0 if ended else 0.2)
         raise UserError(f"no line matched {pattern!r}: {self.tail}")
 
+    def tree(self) -> list[psutil.Process]:
+        """The command's process and its descendants, in the order of their start."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = [self._root, *self._root.children(recursive=True)]
+            return sorted(found, key=lambda process: (process.create_time(), process.pid))
+        return []
+
+    def alive(self) -> list[psutil.Process]:
+        """All running processes that it has started, in any session."""
+        return [process for process in {*self.tree(), *marked(self.mark)} if _works(process)]
+
     def kill(self) -> list[psutil.Process]:
-        """SIGKILL all that it has started. Returns those that were still alive."""
-        found = super().kill()
+        """SIGKILL all of these. Returns those that were still alive."""
+        found = kill(self.alive)
+        self.process.wait(60)
+        atexit.unregister(self.kill)
         for reader in self._readers:
             reader.join(10)
         return found
@@ -153,3 +192,56 @@ def free_port() -> int:
     holder.bind(("localhost", 0))
     _reserved.append(holder)
     return holder.getsockname()[1]
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """All processes with this mark, or with one below it."""
+    return [process for process in psutil.process_iter() if _has(process, mark)]
+
+
+def _has(process, mark):
+    try:
+        return f"{process.environ().get(MARK)}/".startswith(f"{mark}/")
+    except psutil.Error:  # it has ended, or belongs to another user
+        return False
+
+
+def _works(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """SIGKILL all that `find` finds, until it finds no more and they are gone. Returns them."""
+    quiet, killed, end = 0, set(), time.monotonic() + 60
+    while quiet < 2 and time.monotonic() < end:  # again: they may have started others meanwhile
+        killed |= (found := {*find()})
+        # Once is not enough: a process has no mark during its exec, nor while it exits, which may
+        # take a while on a busy machine.
+        quiet = 0 if found or any(map(_works, killed)) else quiet + 1
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
+    return list(killed)
+
+
+@contextlib.contextmanager
+def ended_with_us(folder):
+    """Meanwhile, if this process is killed, another ends all that it has started, and removes
+    `folder`."""
+    words = [sys.executable, "-m", "tools.processes", OURS, folder]
+    root = Path(__file__).resolve().parents[1]
+    with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
+if __name__ == "__main__":
+    sys.stdin.read()  # ends with the process that writes it
+    kill(lambda: marked(sys.argv[1]))
+    shutil.rmtree(sys.argv[2], ignore_errors=True)

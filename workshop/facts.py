@@ -1,4 +1,4 @@
-"""What a run did, by attempt, rank, epoch and step: ddp_doctor/facts.py, and what is ours.
+"""What a run did, by attempt, rank, epoch and step: ddp_doctor/recorded_run.py, and what is ours.
 
 probe/ adds these facts to those of ddp_doctor:
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from ddp_doctor import facts
+from ddp_doctor import recorded_run as facts
 
 from .worker import Worker
 

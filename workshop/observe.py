@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
 
-from ddp_doctor import observe as doctor
+from ddp_doctor import observer as doctor
 from tools.processes import ended_with_us, environment, free_port
 
 from .facts import Run

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from ddp_doctor import facts
+from ddp_doctor import recorded_run as facts
 
 SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
 

@@ -93,3 +93,4 @@ def setup(app):
     app.add_directive("figure-of", FigureOf)
     app.add_directive("play", Play)
     app.connect("html-page-context", add_scripts)
+    app.connect("env-get-outdated", lambda *_: ["index"])  # a page's figure may have changed

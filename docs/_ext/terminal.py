@@ -6,9 +6,9 @@
        python docs/labs/kill.py 12 torchrun … multigpu_torchrun.py 50 10
 
 The body is shell lines, and `line` the number of the one whose output is shown. Each line of that
-begins with the seconds since the start, as kill.py's do. The build runs the lines as the directive
-`run` does, so equal lines share one run. The page has the whole text; docs/_static/terminal.js
-plays it.
+begins with the seconds since the start, as kill.py's do. The lines are recorded like those of the
+directive `run`, so equal lines share one run; `elsewhere` means the same. The page has the whole
+text; docs/_static/terminal.js plays it.
 """
 
 import re
@@ -16,29 +16,24 @@ from html import escape
 from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
-from tools.errors import UserError
-from tools.pages import shell
 from tools.pages.directives import commands
 
 from .lesson_diff import lesson_code, lessons
-from .run import LIMIT, cache_folder
+from .run import recorded
 
 TIMED = re.compile(r" *([\d.]+) s +(?:\| ?)?(.*)")
 
 
 class Terminal(SphinxDirective):
-    option_spec: ClassVar = {"line": int}
+    option_spec: ClassVar = {"line": int, "elsewhere": directives.unchanged_required}
     has_content = True
 
     def run(self):
-        lines = commands("\n".join(self.content), lessons())
-        self.env.commands.setdefault(self.env.docname, []).extend(lines)
-        try:
-            ran = shell.run(lines, LIMIT, cache_folder())[self.options["line"] - 1]
-        except UserError as error:
-            raise self.error(str(error)) from None
+        lines = tuple(commands("\n".join(self.content), lessons()))
+        ran = recorded(self, lines).ran[self.options["line"] - 1]
         timed = [TIMED.match(line) for line in ran.output.rstrip("\n").split("\n")]
         if ran.status:
             raise self.error(f"status {ran.status}: {ran.line}\n{ran.output}")

@@ -75,7 +75,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # screen you can put the two scripts side by side.
 #
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
-# above it when the page was built. In a pipe, the exit status shown is that of the command that
+# above it when the page was recorded. In a pipe, the exit status shown is that of the command that
 # failed.
 #
 # ``tools.series run STAGE`` runs a stage like the script of its page. ``tools.series show STAGE``

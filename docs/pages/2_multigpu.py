@@ -184,22 +184,18 @@ Multi-GPU training
 
 # %%
 import lab
-from torch.utils.data import DistributedSampler
 
+rows = [line.split() for line in lab.run("python docs/labs/shuffles.py").splitlines()]
 figure, axes = lab.picture(
     "With set_epoch each of five epochs deals the samples out anew, half to each rank; without it "
     "all five rows are the same.",
     height=2.2, rows=1, columns=2, sharey=True,
 )
-for panel, told in zip(axes, (True, False), strict=True):
-    for rank, color in enumerate(lab.COLORS[:2]):
-        sampler = DistributedSampler(range(32), num_replicas=2, rank=rank)
-        for epoch in range(5):
-            if told:
-                sampler.set_epoch(epoch)
-            style = {"color": color, "marker": "s", "label": f"rank {rank}"}
-            panel.scatter(list(sampler), [epoch + 1] * 16, 26, **style)
-    panel.set(title="with set_epoch" if told else "without", xlabel="sample", yticks=range(1, 6))
+for panel, told in zip(axes, ("with", "without"), strict=True):
+    for _, rank, epoch, *samples in [row for row in rows if row[0] == told]:
+        style = {"color": lab.COLORS[int(rank)], "marker": "s", "label": f"rank {rank}"}
+        panel.scatter([*map(int, samples)], [int(epoch)] * 16, 26, **style)
+    panel.set(title=f"{told} set_epoch", xlabel="sample", yticks=range(1, 6))
     panel.spines[:].set_visible(False)
 axes[0].set(ylabel="epoch", ylim=(5.5, 0.5))
 handles, labels = axes[0].get_legend_handles_labels()

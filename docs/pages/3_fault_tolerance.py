@@ -225,14 +225,12 @@ import re
 
 import lab
 
-COMMAND = (
-    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
-    "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10"
-)
 log = lab.run(
-    COMMAND,
+    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
+    "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10",
     "mv multigpu_torchrun.pt undisturbed.pt",
-    COMMAND.replace("torchrun", "python docs/labs/kill.py 12,27 torchrun", 1),
+    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 "
+    "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10",
     "python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt",
     "torchrun --standalone multigpu_torchrun.py 50 10",
 )

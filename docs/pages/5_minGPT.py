@@ -148,11 +148,13 @@ minGPT training
 # command, and is kept with the project:
 #
 # .. run::
-#    :expect: \w
+#    :expect: def
 #    :lines: 1 1
+#    :elsewhere: recorded once, because it takes long
 #
-#    cat docs/recorded/README
-#    cat docs/recorded/sample.txt
+#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
+#    python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600
+#    cat trained.jsonl
 #
 # The training loss is noisy, because each point is the loss of one batch:
 
@@ -161,7 +163,14 @@ import json
 
 import lab
 
-lines = [json.loads(line) for line in lab.run("cat docs/recorded/gpt.jsonl").splitlines()]
+log = lab.run(
+    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 "
+    "--max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 "
+    "--learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt",
+    'python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600',
+    "cat trained.jsonl",
+)
+lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"')]
 curves = {
     kind: [(line["step"], line[f"{kind}_loss"]) for line in lines if f"{kind}_loss" in line]
     for kind in ("train", "val")
@@ -195,12 +204,14 @@ axes.legend()
 # The recorded model wrote this after its last step:
 #
 # .. run::
-#    :expect: \w
+#    :expect: def
 #    :show: 40 0
 #    :lines: 2 2
+#    :elsewhere: recorded once, because it takes long
 #
-#    cat docs/recorded/README
-#    cat docs/recorded/sample.txt
+#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
+#    python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600
+#    cat trained.jsonl
 #
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
 # *preset* sets many options at once, such as the model and the batch size, and comes first, as in

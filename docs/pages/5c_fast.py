@@ -193,7 +193,7 @@ Fast training
 # What it buys
 # ------------
 #
-# The next table was measured earlier, by ``tools/bench/ladder.py``. A row's factor is its speed
+# The next table was measured earlier (``tools/bench/results/README`` names the script). A row's factor is its speed
 # over that of the first row. Differences below a tenth are noise:
 #
 # .. run::

@@ -87,7 +87,7 @@ axes.legend()
 # %%
 logs = {
     "1 process": lab.run("python single_gpu.py 50 10"),
-    "2 processes": lab.two_processes(),
+    "2 processes": lab.run("python multigpu.py 50 10"),
 }
 curves = {name: [loss for _, loss, *_ in lab.epochs(log)][:12] for name, log in logs.items()}
 

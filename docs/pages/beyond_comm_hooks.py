@@ -48,9 +48,9 @@ Sending fewer bytes, with a communication hook
 #    :expect: (?m)^equal
 #    :show: 0 6
 #
-#    python -m tools.series run comm_hooks@1 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
-#    python docs/labs/same.py comm_hooks_1.pt multinode.pt
+#    python -m tools.series show comm_hooks@1 > hook.py
+#    python docs/labs/forks.py 2 hook.py multinode.py 10 10 | grep saved
+#    python docs/labs/same.py hook_2.pt multinode_2.pt
 
 # %% [markdown]
 # Sending bfloat16
@@ -77,9 +77,8 @@ Sending fewer bytes, with a communication hook
 #    :expect: weights [1-9]\.\de-0[45]
 #    :mark: from
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.comm_hooks 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
-#    python docs/labs/distance.py multinode.pt comm_hooks.pt
+#    python docs/labs/forks.py 2 beyond/comm_hooks.py multinode.py 10 10 | grep saved
+#    python docs/labs/distance.py multinode_2.pt comm_hooks_2.pt
 
 # %% [markdown]
 # The hooks of PyTorch

@@ -67,9 +67,8 @@ Averaging the gradients by hand
 #    :expect: (?m)^equal
 #    :show: 0 6
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.explicit_gradients 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
-#    python docs/labs/same.py explicit_gradients.pt multinode.pt
+#    python docs/labs/forks.py 2 beyond/explicit_gradients.py multinode.py 10 10 | grep saved
+#    python docs/labs/same.py explicit_gradients_2.pt multinode_2.pt
 #
 # With two ranks every bit is the same. With four, the two scripts may add the four gradients in
 # another order, so the weights agree up to rounding.

@@ -118,9 +118,8 @@ Averaging the weights now and then
 #    :mark: weights
 #
 #    sed 's/^SYNC_EVERY = 10/SYNC_EVERY = 1/' beyond/local_sgd.py > every_step.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 every_step.py 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
-#    python docs/labs/distance.py multinode.pt every_step.pt
+#    python docs/labs/forks.py 2 every_step.py multinode.py 10 10 | grep saved
+#    python docs/labs/distance.py multinode_2.pt every_step_2.pt
 #
 # With Adam, no. Adam divides by the root of the mean squared gradient, which is not linear. Each
 # rank computes these moments from its gradients alone. In this script, only a save averages them. In
@@ -134,9 +133,8 @@ Averaging the weights now and then
 #
 #    sed 's/SGD(.*)/Adam(model.parameters(), lr=1e-2)/' multinode.py > adam.py
 #    sed 's/SGD(.*)/Adam(model.parameters(), lr=1e-2)/; s/= 10  #/= 1  #/' beyond/local_sgd.py > adam_1.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 adam.py 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 adam_1.py 10 10 | tail -n 1
-#    python docs/labs/distance.py adam.pt adam_1.pt
+#    python docs/labs/forks.py 2 adam.py adam_1.py 10 10 | grep saved
+#    python docs/labs/distance.py adam_2.pt adam_1_2.pt
 
 # %% [markdown]
 # What it gains
@@ -151,7 +149,7 @@ Averaging the weights now and then
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m docs.labs.sync_every 20
 #
 # The losses are those after the 5th and after the 20th epoch. The last column compares speeds with
-# DDP's, as measured when this page was built.
+# DDP's, as measured when this page was recorded.
 #
 # N = 1 gains nothing: it sends at every step, and two messages where DDP sends one. Larger N gain a
 # lot, but this is the best case. The model is tiny: its step computes next to nothing, and most of the time is messages. If

@@ -156,14 +156,11 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # What NCCL says
 # --------------
 #
-# .. not-run:: it needs a GPU; below are lines that it printed on one NVIDIA H200, with torch 2.11.0
-#
-#    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
-#
 # .. run::
 #    :expect: AllReduce
+#    :elsewhere: it needs a GPU; most lines are left out
 #
-#    cat docs/recorded/nccl.txt
+#    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
 #
 # The machine had no InfiniBand, so NCCL chose TCP. The broadcast sends the 21 parameters when DDP is
 # constructed. Then each of the 64 steps has an all-reduce of 21 gradients. One rank has no neighbours,

@@ -24,9 +24,10 @@ Learning rate × number of processes
 # .. run::
 #    :expect: (?s)loss 0\.\d+ .*loss 0\.\d+ .*loss 0\.[4-9]
 #
-#    for n in 1 2 4; do echo $n: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n multinode.py 4 4 --checkpoint_path $n.pt | grep "4 | loss"); done
+#    python docs/labs/forks.py 1,2,4 multinode.py 4 4 | grep -E "rank|4 . loss"
 #
-# The first number is that of the processes. The rate should grow with it:
+# (``forks.py`` trains like torchrun, and imports torch only once.) The rate should grow with the
+# number of processes:
 #
 # .. lesson-diff:: scale_lr
 #    :edit: multiply-the-rate
@@ -38,7 +39,7 @@ Learning rate × number of processes
 # .. run::
 #    :expect: (?s)loss 0\.1\d+ .*loss 0\.1\d+ .*loss 0\.1
 #
-#    for n in 1 2 4; do echo $n: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n -m beyond.scale_lr 4 4 --checkpoint_path $n.pt | grep "4 | loss"); done
+#    python docs/labs/forks.py 1,2,4 beyond/scale_lr.py 4 4 | grep -E "rank|4 . loss"
 #
 # The loss of one process is as before, and the other two are now close to it.
 
@@ -60,9 +61,8 @@ Learning rate × number of processes
 #    :mark: weights
 #
 #    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 sum.py 10 10
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 10 10
-#    python docs/labs/distance.py sum.pt scale_lr.pt
+#    python docs/labs/forks.py 2 sum.py beyond/scale_lr.py 10 10
+#    python docs/labs/distance.py sum_2.pt scale_lr_2.pt
 #
 # The largest difference of two weights is zero: after 320 steps, every bit is the same. (The
 # momenta differ, because the sum's are twice as large.) A factor of two changes only the exponent
@@ -75,9 +75,8 @@ Learning rate × number of processes
 #    :mark: weights
 #
 #    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=3 sum.py 10 10
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=3 -m beyond.scale_lr 10 10
-#    python docs/labs/distance.py sum.pt scale_lr.pt
+#    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
+#    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
 #
 # So if you port a script that sums to DDP, multiply its rate by N. And if your own loop forgets to
 # divide by N, it trains with N times the rate, and no error tells you.
@@ -90,14 +89,14 @@ Learning rate × number of processes
 # script with AdamW:
 #
 # .. run::
-#    :expect: (?s)multinode.py: Epoch 10 . loss (\S+) .*\nsum.py: (?!Epoch 10 . loss \1 ).*adamw.py: Epoch 10 . loss (\S+) .*adamw_sum.py: Epoch 10 . loss \2 .*scaled.py: (?!Epoch 10 . loss \2 )
+#    :expect: (?s)multinode.py, 2 ranks:\nEpoch 10 . loss (\S+) .*\nsum.py, 2 ranks:\n(?!Epoch 10 . loss \1 ).*adamw.py, 2 ranks:\nEpoch 10 . loss (\S+) .*adamw_sum.py, 2 ranks:\nEpoch 10 . loss \2 .*scaled.py, 2 ranks:\n(?!Epoch 10 . loss \2 )
 #    :mark: adamw
 #
 #    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' multinode.py > adamw.py
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' sum.py > adamw_sum.py
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' beyond/scale_lr.py > adamw_scaled.py
-#    for name in multinode sum adamw adamw_sum adamw_scaled; do echo $name.py: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 $name.py 10 10 | grep "10 | loss"); done
+#    python docs/labs/forks.py 2 multinode.py sum.py adamw.py adamw_sum.py adamw_scaled.py 10 10 | grep -E "rank|10 . loss"
 #
 # With SGD, the sum trains faster. With AdamW, mean and sum give the same loss. AdamW's step is
 #
@@ -132,7 +131,7 @@ Learning rate × number of processes
 #    python docs/labs/warm_up.py beyond/scale_lr.py --deep > scaled.py
 #    python docs/labs/warm_up.py beyond/scale_lr.py --deep --epochs 5 > warm.py
 #    diff scaled.py warm.py || true
-#    for name in base scaled warm; do echo $name.py; OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 $name.py 8 8 | grep loss; done
+#    python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved
 #
 # ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises from
 # the one to the other. Here are all epochs, beside those of the script's own linear model:
@@ -145,14 +144,12 @@ log = lab.run(
     "python docs/labs/warm_up.py beyond/scale_lr.py --deep > scaled.py",
     "python docs/labs/warm_up.py beyond/scale_lr.py --deep --epochs 5 > warm.py",
     "diff scaled.py warm.py || true",
-    "for name in base scaled warm; do echo $name.py; OMP_NUM_THREADS=1 torchrun --standalone "
-    "--nproc_per_node=4 $name.py 8 8 | grep loss; done",
+    "python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved",
 )
 linear = lab.run(
     "python docs/labs/warm_up.py beyond/scale_lr.py > scaled.py",
     "python docs/labs/warm_up.py beyond/scale_lr.py --epochs 5 > warm.py",
-    "for name in multinode scaled warm; do OMP_NUM_THREADS=1 torchrun --standalone "
-    "--nproc_per_node=4 $name.py 8 8 | grep loss; done",
+    "python docs/labs/forks.py 4 multinode.py scaled.py warm.py 8 8 | grep -v saved",
 )
 names = ("rate of one process", "× 4", "× 4, warmed up")
 panels = {"The linear model": linear, "Two hidden layers": log}

@@ -134,14 +134,13 @@ Unequal numbers of batches
 # of ``uneven_mean.py`` does the same by hand:
 #
 # .. run::
-#    :expect: active.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
-#    :mark: loss|active.pt from
+#    :expect: active_2.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
+#    :mark: loss|active_2.pt from
 #
 #    sed 's/Join(.self.model.)/Join([self.model], divide_by_initial_world_size=False)/' beyond/uneven.py > beyond/active.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | grep "Epoch 10 | loss"
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.active 10 10 | grep "Epoch 10 | loss"
+#    python docs/labs/forks.py 2 beyond/uneven.py beyond/active.py 10 10 | grep -E "ranks|10 . loss"
 #    python docs/labs/uneven_mean.py 10 by_hand.pt --active
-#    python docs/labs/distance.py by_hand.pt active.pt
+#    python docs/labs/distance.py by_hand.pt active_2.pt
 #
 # - **By all ranks** (the default): every sample counts the same in an epoch. The last steps are
 #   smaller, because fewer samples are in them.

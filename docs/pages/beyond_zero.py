@@ -71,9 +71,8 @@ Sharding the optimizer's state
 #    :expect: (?m)^equal, bit for bit
 #    :mark: ^equal|momentum
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
-#    python docs/labs/same.py zero.pt multinode.pt
+#    python docs/labs/forks.py 2 beyond/zero.py multinode.py 10 10 | grep saved
+#    python docs/labs/same.py zero_2.pt multinode_2.pt
 #
 # So either script can resume from the other's file, with any number of processes.
 #
@@ -106,7 +105,7 @@ Sharding the optimizer's state
 # inside of ZeRO, which uses it. It also puts it into the ``state`` of the wrapper, which nothing
 # reads. On the CPU the two share their memory. On a GPU, each would be a separate copy of what was
 # read into host memory. With two GPUs, a resumed run would save no memory at all. (This follows from
-# the source of PyTorch 2.13. This page was built without a GPU.)
+# the source of PyTorch 2.13. This page was recorded without a GPU.)
 #
 # .. lesson-diff:: zero
 #    :edit: keep-one-copy

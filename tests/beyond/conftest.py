@@ -1,4 +1,5 @@
-"""Each lesson of beyond/ has its proof in test_LESSON.py, and goes with it."""
+"""A lesson of beyond/ has its own claims in test_LESSON.py, which goes with it. The claims of all
+are in tests/test_beyond.py, and much is proven by what the lesson's page shows."""
 
 from tests.processes import LESSONS
 

@@ -31,9 +31,7 @@ class Tree:
         """Become a series of two scripts, a.py and b.py; edit n has the nth scope."""
         self.write("a.py", "\n".join(old) + "\n")
         self.write("b.py", "\n".join(new) + "\n")
-        facts = 'title = ""\npage = ""\nrun = "true"\n'
-        text = f"[series]\ncolumns = 80\norder = []\nutils = []\n[a]\n{facts}"
-        text += f'[b]\n{facts}parent = "a"\nbudget = 9\nedit = []\n'
+        text = '[a]\ntitle = ""\n[b]\ntitle = ""\nparent = "a"\nbudget = 9\nedit = []\n'
         for nth, scope in enumerate(scopes):
             text += f'[[b.edit]]\nname = "{nth}"\ntitle = ""\nscopes = [{scope}]\n'
         self.write("lessons.toml", text if not scopes else text.replace("edit = []\n", ""))

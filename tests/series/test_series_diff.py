@@ -187,7 +187,7 @@ def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tr
 
 
 def test_a_command_is_split_into_environment_and_words(tree):
-    tree.edit("lessons.toml", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
+    tree.edit("one.py", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
     command = series.load(tree.root)["one"].command
     assert command == ({"A": "1", "B": "x y"}, ["python", "one.py", "--c=d e", "F=2"])
 

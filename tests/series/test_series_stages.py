@@ -31,9 +31,6 @@ def two(tree):
     tree.become_two(OLD, NEW, FIRST, SECOND)
     for file in (tree.root / "beyond").glob("*.py"):
         file.unlink()
-    for name in ("a", "b"):
-        old = f'[{name}]\ntitle = ""\npage = ""\nrun = "true"'
-        tree.edit("lessons.toml", old, old.replace("true", f"python {name}.py"))
     text = tree.read("lessons.toml").replace('name = "0"', 'name = "0"\nshows = "^good"')
     tree.write("lessons.toml", text.replace('name = "1"', 'name = "1"\nshows = "^x y$"'))
     return tree

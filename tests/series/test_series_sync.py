@@ -102,32 +102,11 @@ def test_in_conflict_nothing_is_written(repo, capsys):
     before = state(repo)
     assert run(repo, "one") == 1
     assert capsys.readouterr().out == (
-        "beyond/three.py: conflict in lines 42: make the change there by hand, then sync one "
-        "--by-hand three\nnothing is written\n"
+        "beyond/three.py: conflict:\nit has\n        for epoch in range(self.epochs_run, 9):\n"
+        "its parent has\n        for epoch in range(1, total_epochs):\n"
+        "make the change there by hand, then sync one --by-hand three\nnothing is written\n"
     )
-    assert repo.read(THREE).splitlines()[41].strip().startswith("for epoch in range(self")
     assert state(repo) == before
-
-
-def test_every_conflict_is_told_with_its_line_of_the_file_as_it_is(repo, capsys):
-    """Even if clean changes, before and between, move the lines of git's merge."""
-    old = [f"x = {n}" for n in range(1, 41)]
-
-    def change(lines, *spans):
-        for first, last, new in sorted(spans, reverse=True):
-            lines = lines[: first - 1] + new + lines[last:]
-        return lines
-
-    child = change(old, (10, 12, ["c", "c", "c"]), (20, 20, []), (31, 31, ["c", "======="]))
-    repo.become_two(old, child)
-    commit(repo)
-    parent = change(
-        old, (3, 3, ["p", "p", "p"]), (10, 12, ["q"]), (16, 16, []), (20, 20, ["p"]),
-        (25, 25, ["p", "p"]), (31, 31, ["p", "p", "p"]),
-    )  # fmt: skip
-    repo.become_two(parent, child)
-    assert run(repo, "a") == 1
-    assert capsys.readouterr().out.startswith("b.py: conflict in lines 10, 20, 30: ")
 
 
 def test_a_conflict_settled_by_hand_lets_the_rest_follow(repo, capsys):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import utils
-from ddp_doctor.observe import PROBE
+from ddp_doctor.observer import PROBE
 from tests.faults import same
 from tests.processes import ROOT
 from tests.workshop.scripts import BEYOND, right

@@ -33,6 +33,13 @@ def find(text: str) -> Iterator[Directive]:
         yield Directive(name, argument.strip(), options, body, found.start(), found.end())
 
 
+def walk(text: str) -> Iterator[Directive]:
+    """The directives of a text, and those in their bodies."""
+    for found in find(text):
+        yield found
+        yield from walk(found.body)
+
+
 def prose(page: str) -> str:
     """The text of a page in the percent format: its comments at the left margin."""
     return "\n".join(re.sub("^# ?", "", line) for line in page.split("\n"))

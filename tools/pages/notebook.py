@@ -6,6 +6,7 @@ that the page uses into their own folder, unless they are there already.
 
 import ast
 import hashlib
+import json
 import re
 import textwrap
 
@@ -15,7 +16,10 @@ from tools import series
 from tools.series import stages
 
 from . import directives, ends, shell, torch_docs
+from .keys import Keys
 from .lessons import load
+from .recordings import Recordings
+from .runs import Block, in_cells
 
 FIRST = '''\
 # Write the scripts of this page into their own folder. Existing files are kept.
@@ -47,17 +51,24 @@ NEXT_PART = (
 
 def make(blocks):
     """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
-    lessons, cells, used = load(), [], {shell.ROOT / "docs" / "fresh.py"}
+    lessons, cells, used, recorded = load(), [], {shell.ROOT / "docs" / "fresh.py"}, {}
+    needs = Keys(shell.ROOT, whole=True).dependencies
     for label, text in blocks:
         if label == "code":
             used |= {shell.ROOT / "docs" / "lab.py"} if "lab" in text else set()
-            used |= set(shell.dependencies(re.findall(r'"([^"\n]+)"', text)))
+            used |= {*needs(re.findall(r'"([^"\n]+)"', text))}
             cells.append(new.new_code_cell(text.strip()))
+            for lines in in_cells(text):
+                recording = Recordings(shell.ROOT).get(lines)
+                if recording and recording.elsewhere:
+                    recorded["\n".join(lines)] = "".join(one.output for one in recording.ran)
         else:
-            for cell, files in _text_cells(text, lessons):
+            for cell, lines in _text_cells(text, lessons):
                 cells.append(cell)
-                used |= set(files)
+                used |= {*needs(lines)}
     files = {_place(file): file.read_text(encoding="utf-8") for file in sorted(used)}
+    if recorded:
+        files["recorded.json"] = json.dumps(recorded)
     entries = "".join(f"    {name!r}: {_quoted(text)},\n" for name, text in files.items())
     first = new.new_code_cell(FIRST.replace("{files}", "{\n" + entries + "}"))
     first.metadata = {"jupyter": {"source_hidden": True}}
@@ -80,20 +91,23 @@ def _quoted(text):
 
 
 def _text_cells(text, lessons):
-    """The cells of a text block, each with the files that it needs."""
+    """The cells of a text block, each with the shell lines that it runs."""
     text = text.rstrip() + "\n"
     prose, end = "", 0
     for found in directives.find(text):
         prose += text[end : found.start]
         end = found.end
         if found.name == "run":
+            lines = directives.commands(found.body, lessons)
+            if reason := found.options.get("elsewhere"):
+                prose += _recorded(Block(tuple(lines), found.options), reason)
+                continue
+            magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
+            start, part = _part(found.options, lines)
             if prose.strip():
                 yield _markdown(prose), []
             prose = ""
-            lines = directives.commands(found.body, lessons)
-            magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
-            start, part = _part(found.options, lines)
-            yield new.new_code_cell("\n".join([magic, start, *part])), shell.dependencies(lines)
+            yield new.new_code_cell("\n".join([magic, start, *part])), lines
         elif found.name == "lesson-diff":
             stage = stages.after(lessons[found.argument].edit(found.options["edit"]))
             prose += f"\n```diff\n{_diff(stage)}\n```\n\n{found.body}\n\n"
@@ -129,6 +143,13 @@ def _text_cells(text, lessons):
     prose += text[end:]
     if prose.strip():
         yield _markdown(prose), []
+
+
+def _recorded(block, reason):
+    """A run that a reader cannot repeat here, as text."""
+    recording = Recordings(shell.ROOT).get(block.lines)
+    text = block.shown(recording.ran)
+    return f"\n```\n{text}\n```\n\n*{recording.date}, {recording.machine} ({reason}).*\n\n"
 
 
 def _part(options, lines):

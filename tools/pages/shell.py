@@ -1,19 +1,14 @@
 """Run shell lines in a copy of the scripts, and return what they printed.
 
-    for ran in shell.run(["python multigpu.py 5 1"], cache=folder):
+    for ran in shell.run(["python multigpu.py 5 1"]):
         print(ran.line, ran.status, ran.seconds, ran.output)
 
 The lines of one call run one after the other in one new folder with copies of the scripts, as in a
 fresh clone of the repository. Then the folder is deleted and remaining processes are killed, even
-if this process is killed first. `cache` keeps the output under a hash of the lines and of every
-file they depend on.
+if this process is killed first.
 """
 
-import ast
 import functools
-import hashlib
-import itertools
-import json
 import os
 import re
 import shutil
@@ -23,20 +18,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools import processes
-from tools.files import write_whole
 from tools.series import own
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
           "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "beyond/*", "launch/*",
           "tools/*.py", "tools/series/*", "tools/cluster/*", "tools/bench/results/*",
-          "ddp_doctor/**/*", "workshop/**/*"]  # fmt: skip
-BUILDS = re.compile("MPLBACKEND|PAGES_RUNS|PYTHON.*")  # variables
+          "doctor/**/*", "workshop/**/*"]  # fmt: skip
+BUILDS = re.compile("MPLBACKEND|PAGES_BUILD|PYTHON.*")  # variables
 LOCK = threading.Lock()
 COLUMNS = 100  # of the terminal that the commands see
 
@@ -51,21 +44,8 @@ class Ran:
     seconds: float
 
 
-def succeeded(ran: list[Ran]) -> bool:
-    """Whether no line has failed."""
-    return not ran[-1].status
-
-
-def run(
-    lines: list[str], timeout: float = 60, cache: Path | None = None, keep=succeeded
-) -> list[Ran]:
-    """Run the lines by bash until one fails. Raises UserError after `timeout` seconds a line.
-
-    If `keep` returns False, the run is not cached, so a run that failed by chance is tried again.
-    """
-    kept = cache / f"{_key(lines)}.json" if cache else None
-    if kept and kept.exists():
-        return [Ran(**fields) for fields in json.loads(kept.read_text())]
+def run(lines: Iterable[str], timeout: float = 60) -> list[Ran]:
+    """Run the lines by bash until one fails. Raises UserError after `timeout` seconds a line."""
     ran = []
     with tempfile.TemporaryDirectory(dir=_folder()) as folder:
         copy(COPIED, Path(folder))
@@ -73,67 +53,7 @@ def run(
             ran.append(_run(line, folder, timeout))
             if ran[-1].status:
                 break
-    if kept and keep(ran):
-        cache.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps([asdict(one) for one in ran], indent=1).encode())
     return ran
-
-
-def dependencies(lines: list[str]) -> list[Path]:
-    """The project's files whose text may change what the lines print."""
-    is_own, found, waiting = own(ROOT), set(), _named(" ".join(lines))
-    while waiting:
-        file = waiting.pop()
-        if file not in found and is_own(file):
-            found.add(file)
-            if file.suffix == ".sh":  # its comments say what it needs
-                waiting += _named(file.read_text(encoding="utf-8"))
-            waiting += _imported(file) if file.suffix == ".py" else []
-    return sorted(found)
-
-
-def _key(lines):
-    facts = [*lines, sys.version]
-    for package in ("torch", "numpy"):
-        try:
-            facts.append(version(package))
-        except PackageNotFoundError:
-            facts.append("none")
-    files = [*dependencies(lines), Path(__file__)]
-    facts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
-
-
-def _named(text):
-    """The paths that a line may mean; if it runs tools/series, all that this reads too."""
-    named = [ROOT / word for word in re.findall(r"[\w./-]+", text) if word[0] != "/"]
-    for module in re.findall(r"-m +([\w.]+)", text):
-        path = ROOT / module.replace(".", "/")
-        named += [path.with_suffix(".py"), *path.rglob("*.py"), *path.rglob("*.toml")]
-        if module in ("tools.series", "workshop"):
-            named += [ROOT / "lessons.toml", *ROOT.glob("*.py"), *ROOT.glob("mingpt/*.py")]
-            named += [file for file in ROOT.glob("beyond/*.py") if file.stem in text]
-            for chain in ROOT.glob("docs/*/lessons.toml"):
-                files = list(chain.parent.glob("*.*"))
-                named += files if any(file.stem in text for file in files) else []
-    return named
-
-
-def _imported(file):
-    """The paths that the imports of a file may mean, with their parent packages."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        folders, names = [file.parent, ROOT], []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            folders = [file.parents[node.level - 1]] if node.level else folders
-            names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
-        for folder, parts in itertools.product(folders, [name.split(".") for name in names]):
-            for end in range(1, len(parts) + 1):
-                place = folder.joinpath(*parts[:end])
-                found |= {place.with_suffix(".py"), place / "__init__.py"}
-    return found
 
 
 def copy(patterns: Iterable[str], folder: Path):

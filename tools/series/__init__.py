@@ -23,14 +23,14 @@ reads: load again after files have changed.
     stages.py     the script that each edit leaves behind: multigpu@3
     launch.py     runs a stage as its page says
     observe.py    whether a stage shows what lessons.toml says; probe.py: what output cannot show
-    files.py      which files are the project's own
     lint.py       the rules of the series; noise.py: the rules about changes that teach nothing
     sync.py       merges a change in one script into all its descendants
-    render.py     diffs, tree and table as text; figure.py: the chain as a figure
+    render.py     diffs, tree and table as text
 """
 
+from tools.files import own
+
 from .diff import Line, hunks, near_changes
-from .files import own
 from .manifest import load, load_all
 from .model import Edit, Lesson, Series
 from .source import Problem, Source

@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.errors import UserError, exit_status
 from tools.files import write_whole
 
-from . import figure, launch, lint, observe, render, stages, sync
+from . import launch, lint, observe, render, stages, sync
 from .manifest import load, load_all
 from .model import Series
 
@@ -59,7 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("observe", _observe, "run stages, and say whether each shows what its edit promises "
               "and the stage before does not; exit 1 if not")  # fmt: skip
     sub.add_argument("stage", help="a stage, or a lesson: all its stages")
-    sub.add_argument("--processes", type=int, help="per node; default: as documented")
     sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: lessons.toml")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
@@ -127,21 +126,12 @@ def _observe(series: Series, options) -> int:
     stage = stages.find(series, options.stage)
     if not stage.lesson.has_stages or stage.number == 0:
         raise UserError(f"{options.stage} has no edit that says what it shows")
-    if "--processes" in options.args:  # argparse leaves all words after the stage to the script
-        place = options.args.index("--processes")
-        number = (options.args[place + 1 :] or [""])[0]
-        if not number.isdecimal() or int(number) < 1:
-            raise UserError(f"--processes is {number!r}, but must be a whole number of at least 1")
-        options.processes = int(number)
-        del options.args[place : place + 2]
     found = [stage] if "@" in options.stage else stages.of(stage.lesson)[1:]
     problems = 0
     for one in found:
-        seen = observe.Observed(one, tuple(options.args), options.processes)
+        seen = observe.Observed(one, tuple(options.args))
         problems += bool(seen.problem)
         good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
-        if not seen.is_visible:
-            good = f"{one.name} runs; {one.edit.name} shows with more processes only"
         print(seen.problem or good, flush=True)
     return 1 if problems else 0
 
@@ -154,10 +144,8 @@ def _sync(series: Series, options) -> int:
     conflicts = [merge for merge in merges if merge.conflicts]
     for merge in conflicts:
         name = merge.lesson.name
-        print(
-            f"{merge.lesson.file}: conflict in lines {', '.join(merge.conflicts)}: make the change "
-            f"there by hand, then sync {options.script} --by-hand {name}"
-        )
+        print(f"{merge.lesson.file}: conflict:", *merge.conflicts, sep="\n", end="")
+        print(f"make the change there by hand, then sync {options.script} --by-hand {name}")
     if conflicts:
         print("nothing is written")
         return 1
@@ -183,8 +171,6 @@ def _table(series: Series, options) -> int:
     readme = series.root / render.README
     text = render.replace_table(readme.read_text(encoding="utf-8"), series)
     write_whole(readme, text.encode())
-    if figure.FILE in text:
-        write_whole(series.root / figure.FILE, figure.svg(series).encode())
     return 0
 
 

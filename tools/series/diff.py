@@ -160,14 +160,14 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
     marks[start + shift : stop + shift] = [True] * (stop - start)
 
 
-def near_changes(rows: list[Line]) -> list[bool]:
+def near_changes(rows: list[Line], counted_only: bool = True) -> list[bool]:
     """For each row whether it is close enough to a change to be shown with it.
 
-    Changes of the docstring and blank lines count only where there are no others. No blank line
-    begins or ends what is shown, and a gap of one or two lines is not worth a fold.
+    By default, changes of the docstring and blank lines count only if there are no others. No
+    blank line begins or ends what is shown, and a gap of one or two lines is not worth a fold.
     """
     counted = [row.counted for row in rows]
-    shown = counted if any(counted) else [row.changed for row in rows]
+    shown = counted if any(counted) and counted_only else [row.changed for row in rows]
     near = [any(shown[max(0, i - CONTEXT) : i + CONTEXT + 1]) for i in range(len(rows))]
     for run in _runs(near):
         for edge in (run, reversed(run)) if near[run[0]] else ():

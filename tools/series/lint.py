@@ -1,31 +1,32 @@
 """The rules of the series, checked over the whole tree."""
 
-import ast
 import importlib.util
 import re
 import subprocess
-import symtable
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tools.errors import UserError
+from tools.files import own
 
-from . import figure, noise, render, stages
-from .files import own
+from . import noise, render, stages
 from .manifest import MANIFEST
 from .model import Lesson, Series
 from .source import Problem, Source
 
+COLUMNS = 80  # so that two columns of a diff fit on a page
 UTILS = "utils.py"
+_ANYWHERE = ("docstring", "imports", "module")  # scopes without a place of their own
 # Python files at the top level that are not lessons.
 _EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
 
 
 def lint(series: Series) -> list[Problem]:
     """All problems of the tree, by file and line. Empty if there are none."""
-    is_whole = bool(series.utils)  # a chain of docs/* shares its folder, and has no README
+    # A chain of docs/* shares its folder, and has neither.
+    is_whole = any((series.root / file).exists() for file in (UTILS, render.README))
     problems = [*_unlisted(series), *_utils(series)] if is_whole else []
     broken = set()
     for lesson in series:
@@ -35,9 +36,15 @@ def lint(series: Series) -> list[Problem]:
             broken.add(lesson)
             problems += error.args
             continue
-        problems += [*_order(series, lesson.source), *_columns(series, lesson), *_manual(lesson)]
+        problems += _columns(lesson)
+        try:
+            _ = lesson.run
+        except UserError as error:
+            broken.add(lesson)
+            problems += error.args
         if lesson.parent and lesson.parent not in broken:
-            problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
+            problems += [*_order(lesson.source, lesson.parent.source), *_budget(lesson)]
+            problems += [*lesson.problems, *noise.check(lesson)]
     if not broken:  # the README's table counts the lines of all
         problems += [*_stages(series), *(_readme(series) if is_whole else [])]
     return sorted(problems)
@@ -52,40 +59,24 @@ def _unlisted(series: Series) -> Iterator[Problem]:
         yield Problem(file, 1, f"no lesson of {MANIFEST} has this file: list it or remove it")
 
 
-def _order(series: Series, source: Source) -> Iterator[Problem]:
-    """Definitions are in the order of the series, which lists them all."""
-    starts = {}
-    for line, (name, text) in enumerate(zip(source.scopes, source.lines, strict=True), 1):
-        if text.strip() and name not in ("docstring", "imports", "module"):
-            starts.setdefault(name, line)
+def _order(source: Source, parent: Source) -> Iterator[Problem]:
+    """Definitions are in the order of the parent."""
+    names = list(dict.fromkeys(parent.scopes))
+    places = {name: number for number, name in enumerate(names) if name not in _ANYWHERE}
     above = None
-    for name, line in starts.items():
-        if name not in series.order:
-            message = f"{name} is not in the order of [series]: add it there, or do without"
-            yield Problem(source.file, line, message)
-        elif above and series.order.index(name) < series.order.index(above):
-            yield Problem(source.file, line, f"{name} stands below {above}: move it above")
+    for name in filter(places.__contains__, dict.fromkeys(source.scopes)):
+        if above and places[name] < places[above]:
+            line = source.scopes.index(name) + 1
+            yield Problem(source.file, line, f"{name} is below {above}: move it above")
         else:
             above = name
 
 
-def _columns(series: Series, lesson: Lesson) -> Iterator[Problem]:
+def _columns(lesson: Lesson) -> Iterator[Problem]:
     for number, text in enumerate(lesson.source.lines, 1):
-        if len(text) > series.columns:
-            message = f"{len(text)} columns, at most {series.columns} are allowed: break the line"
+        if len(text) > COLUMNS:
+            message = f"{len(text)} columns, at most {COLUMNS} are allowed: break the line"
             yield Problem(lesson.file, number, message)
-
-
-def _manual(lesson: Lesson) -> Iterator[Problem]:
-    """The docstring's only indented block is the documented command."""
-    manual = ast.get_docstring(lesson.source.tree, clean=False) or ""
-    blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", manual, re.MULTILINE)
-    commands = [" ".join(block.replace("\\\n", " ").split()) for block in blocks]
-    run = " ".join(lesson.run.split())
-    if commands != [run]:
-        message = f"the docstring's indented commands are {commands or 'none'}"
-        message += f": show {run!r}, and nothing else"
-        yield Problem(lesson.file, 1, message)
 
 
 def _budget(lesson: Lesson) -> Iterator[Problem]:
@@ -109,7 +100,7 @@ def _stages(series: Series) -> Iterator[Problem]:
         for stage in stages.of(lesson)[1:]:
             try:
                 found[stage.file] = stage
-                yield from _order(series, stage.source) if not stage.is_last else ()
+                yield from () if stage.is_last else _order(stage.source, stage.before.source)
                 count = sum(row.counted for row in stage.rows)
                 if lesson.edit_budget is not None and count > lesson.edit_budget:
                     message = f"changes {count} lines, edit_budget {lesson.edit_budget}: split it"
@@ -152,7 +143,7 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
 
 
 def _utils(series: Series) -> Iterator[Problem]:
-    """utils.py has the listed public names, and does not do what the lessons teach."""
+    """utils.py does not do what the lessons teach."""
     try:
         source = Source.read(series.root, UTILS)
     except UserError as error:
@@ -162,15 +153,6 @@ def _utils(series: Series) -> Iterator[Problem]:
         if re.search(r"\btorch(\.| import .*\b)distributed\b", line):
             message = f"{line.strip()!r}: torch.distributed is for the lessons to use"
             yield Problem(UTILS, number, message)
-    names = symtable.symtable(source.text, UTILS, "exec").get_symbols()
-    assigned = {name.get_name() for name in names if name.is_assigned()}  # imports are not
-    public = {name for name in assigned if not name.startswith("_")}
-    for name in sorted(public - set(series.utils)):
-        message = f"{name!r} is not in utils of [series]: list it, or begin it with an underscore"
-        yield Problem(UTILS, 1, message)
-    for name in sorted(set(series.utils) - public):
-        message = f"utils of [series] lists {name!r}, but this file does not define it: drop it"
-        yield Problem(UTILS, 1, message)
 
 
 def _readme(series: Series) -> Iterator[Problem]:
@@ -186,8 +168,3 @@ def _readme(series: Series) -> Iterator[Problem]:
             line = text[: text.index(render.BEGIN)].count("\n") + 1
             message = "the table of lessons is out of date: python -m tools.series table --write"
             yield Problem(render.README, line, message)
-        file = series.root / figure.FILE
-        drawn = file.read_text(encoding="utf-8") if file.exists() else ""
-        if figure.FILE in text and drawn != figure.svg(series):
-            message = "this figure is out of date: python -m tools.series table --write"
-            yield Problem(figure.FILE, 1, message)

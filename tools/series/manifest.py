@@ -1,18 +1,11 @@
 """lessons.toml, read and checked: which script derives from which, and by what edits.
 
-    [series]                  # facts about the whole series; all three are required
-    columns = 80              # the longest line that a lesson may have
-    order = ["ddp_setup", …]  # dotted names of all definitions, in the order they must have
-    utils = ["device", …]     # the public names of utils.py; [] in a chain of docs/*: it needs no
-                              # README, and may have other scripts beside it
-
     [multigpu]                # a lesson; its parent is above it
-    file   = "multigpu.py"    # this is the default: the lesson's name and ".py"
     title  = "…"              # what it adds, in a few words
-    page   = "2_multigpu"     # the page that explains it
-    run    = "NAME=value python multigpu.py 50 10"  # its documented command with its environment
     parent = "single_gpu"     # a root has no parent, budget or edits; others have all three
     budget = 40               # the most lines it may add and remove, as Line.counted counts
+    file   = "multigpu.py"    # default: NAME.py, or beyond/NAME.py if there is one
+    page   = "2_multigpu"     # the page that explains it; default: as the file, beyond_NAME
     edit_budget = 20          # optional: the most lines that one edit may change
     observe = "--steps 20"    # optional: arguments with which stages are observed; {root} is ours
     renames = { epoch = "step" }  # optional: names of the parent that mean something new here
@@ -44,7 +37,8 @@ stages: after each edit, in this order, there is a script that runs.
 
 A scope takes the changed lines of a definition (names: Source.scopes): those in which the regular
 expression `match` is found or, without one, all that no match takes. The edits of a lesson must
-take each changed line exactly once. Unknown keys are errors.
+take each changed line exactly once. Unknown keys are errors. The documented command of a lesson is
+in its docstring.
 """
 
 import re
@@ -53,7 +47,7 @@ from pathlib import Path
 
 from tools.errors import UserError
 
-from .model import FAULTS, Edit, Interim, Lesson, Observation, Scope, Series, parse_command
+from .model import FAULTS, Edit, Interim, Lesson, Observation, Scope, Series
 from .source import Problem
 
 MANIFEST = "lessons.toml"
@@ -85,36 +79,17 @@ def load_all(root: Path | str | None = None) -> Series:
     return series
 
 
-# What a key may hold, in the words of the message.
-_KINDS = {
-    "a string": lambda value: isinstance(value, str),
-    "a whole number": lambda value: type(value) is int,
-    "a list of strings": lambda value: (
-        isinstance(value, list) and all(isinstance(item, str) for item in value)
-    ),
-    "a list": lambda value: isinstance(value, list),
-    "a table of strings": lambda value: (
-        isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-    ),
-    "tables": lambda value: (
-        isinstance(value, list) and all(isinstance(item, dict) for item in value)
-    ),
-}
-_SERIES = {"columns": "a whole number", "order": "a list of strings", "utils": "a list of strings"}
-_LESSON = {"title": "a string", "page": "a string", "run": "a string"}
-_CHILD = _LESSON | {"parent": "a string", "budget": "a whole number", "edit": "tables"}
-_OPTIONAL = {
-    "file": "a string", "parent": "a string", "renames": "a table of strings",
-    "edit_budget": "a whole number", "observe": "a string",
-}  # fmt: skip
-_EDIT = {"name": "a string", "title": "a string", "scopes": "a list"}
+_LESSON = {"title": str}
+_CHILD = {"title": str, "parent": str, "budget": int, "edit": list}
+_OPTIONAL = {"file": str, "page": str, "renames": dict, "edit_budget": int, "observe": str}
+_EDIT = {"name": str, "title": str, "scopes": list}
+_PATTERNS = ("shows", "lacks", "same", "differs", "lowers")
 _OBSERVATION = {
-    **dict.fromkeys(("shows", "lacks", "same", "differs", "lowers"), "a string"),
-    **dict.fromkeys(("args", "again", "fault"), "a string"), "processes": "a whole number",
+    **dict.fromkeys((*_PATTERNS, "args", "again", "fault"), str), "processes": int
 }  # fmt: skip
-_OTHERS = {"interim": "tables", "options": "a list of strings", "page": "a string"}
-_INTERIM = {"in": "a string", "before": "a string", "text": "a string", "until": "a string"}
-_SCOPE = {"in": "a string", "match": "a string"}
+_OTHERS = {"interim": list, "options": list, "page": str}
+_INTERIM = {"in": str, "before": str, "text": str, "until": str}
+_SCOPE = {"in": str, "match": str}
 
 
 class _Reader:
@@ -125,30 +100,26 @@ class _Reader:
         self.lessons = {}
 
     def series(self, tables) -> Series:
-        facts = tables.pop("series", {})
-        self.check(facts, _SERIES, "series")
         for name, table in tables.items():
             if not isinstance(table, dict):
                 self.fail(name, f"{name!r} is not a table: the manifest has tables only")
             self.lessons[name] = self.lesson(name, table)
-        return Series(self.root, **facts, lessons=self.lessons)
+        return Series(self.root, self.lessons)
 
     def lesson(self, name, table) -> Lesson:
         required = _CHILD if "parent" in table else _LESSON
         self.check(table, required, name, _OPTIONAL)
-        try:
-            parse_command(table["run"])
-        except ValueError as error:
-            self.fail(name, f"run {table['run']!r} is not a shell command: {error}")
         parent = table.get("parent")
         if parent is not None and parent not in self.lessons:
             known = ", ".join(self.lessons) or "none"
             self.fail(name, f"parent {parent!r} is no lesson above this one; above are: {known}")
+        beyond = f"beyond/{name}.py"
+        file = table.get("file", beyond if (self.root / beyond).exists() else f"{name}.py")
+        page = table.get("page", file.removesuffix(".py").replace("/", "_"))
         lesson = Lesson(
-            self.root, name, table.get("file", f"{name}.py"), table["title"], table["page"],
-            table["run"], self.lessons.get(parent), table.get("budget"), self.line(name),
-            table.get("edit_budget"), self.words(table.get("observe", "")),
-            table.get("renames", {}),
+            self.root, name, file, table["title"], page, self.lessons.get(parent),
+            table.get("budget"), self.line(name), table.get("edit_budget"),
+            self.words(table.get("observe", "")), table.get("renames", {}),
         )  # fmt: skip
         for other in self.lessons.values():
             if other.file == lesson.file:
@@ -173,18 +144,17 @@ class _Reader:
             lesson, name, table["title"], scopes, self.line(where, nth),
             self.observation(table, where, nth),
             [self.interim(one, where, nth) for one in table.get("interim", [])],
-            table.get("options", []), table.get("page"),
+            table.get("options", []), table.get("page", lesson.page),
         )  # fmt: skip
 
     def observation(self, table, where, nth) -> Observation | None:
         known = {key: table[key] for key in _OBSERVATION if key in table}
-        patterns = ("shows", "lacks", "same", "differs", "lowers")
-        for key in known.keys() & set(patterns):
+        for key in known.keys() & set(_PATTERNS):
             known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
         for key in known.keys() & {"args", "again"}:
             known[key] = self.words(known[key])
-        if known and not known.keys() & set(patterns):
-            wanted = f"add {', '.join(patterns)}"
+        if known and not known.keys() & set(_PATTERNS):
+            wanted = f"add {', '.join(_PATTERNS)}"
             self.fail(where, f"{', '.join(known)} says nothing of the output: {wanted}", nth)
         if known.keys() & {"same", "differs"} and "again" not in known:
             self.fail(where, "same and differs compare two runs: add again", nth)
@@ -220,11 +190,12 @@ class _Reader:
             if key not in known:
                 names = ", ".join(sorted(known))
                 self.fail(where, f"unknown key {key!r}: correct or drop it; known: {names}", nth)
-            if not _KINDS[known[key]](value):
-                self.fail(where, f"{key!r} must be {known[key]}, not {value!r}", nth)
+            if type(value) is not known[key]:
+                kind = known[key].__name__
+                self.fail(where, f"{key!r} must be of type {kind}, not {value!r}", nth)
         for key in required:
             if key not in table:
-                self.fail(where, f"no {key!r}: add it ({required[key]})", nth)
+                self.fail(where, f"no {key!r}: add it ({required[key].__name__})", nth)
 
     def fail(self, where, message, nth=0):
         raise UserError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))

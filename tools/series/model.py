@@ -1,5 +1,6 @@
 """What the manifest describes: the series, its lessons, their edits."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -86,12 +87,7 @@ class Edit:
     observation: "Observation | None" = None
     interims: list[Interim] = field(default_factory=list)
     options: list[str] = field(default_factory=list)  # of the script, without effect before it
-    own_page: str | None = None
-
-    @property
-    def page(self) -> str:
-        """The page that explains it."""
-        return self.own_page or self.lesson.page
+    page: str = ""  # the page that explains it
 
     @property
     def lines(self) -> list[Line]:
@@ -112,7 +108,6 @@ class Lesson:
     file: str  # relative to the root
     title: str
     page: str
-    run: str
     parent: "Lesson | None" = field(repr=False)
     budget: int | None
     line: int  # of its table in the manifest
@@ -120,6 +115,22 @@ class Lesson:
     observe: tuple[str, ...] = ()  # the arguments with which its stages are observed
     renames: dict[str, str] = field(default_factory=dict)  # names that mean something new here
     edits: list[Edit] = field(default_factory=list)
+
+    @cached_property
+    def run(self) -> str:
+        """The documented command: the only indented block of the script's docstring.
+
+        Raises UserError if there is none, or another."""
+        manual = ast.get_docstring(self.source.tree, clean=False) or ""
+        blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", manual, re.MULTILINE)
+        found = [" ".join(block.replace("\\\n", " ").split()) for block in blocks]
+        try:
+            (run,) = found
+            parse_command(run)
+        except ValueError:
+            message = f"the docstring's indented commands are {found or 'none'}: show one"
+            raise UserError(Problem(self.file, 1, message)) from None
+        return run
 
     @property
     def command(self) -> tuple[dict[str, str], list[str]]:
@@ -167,12 +178,9 @@ class Lesson:
 
 @dataclass(eq=False)
 class Series:
-    """The lessons, parents before children, and the facts about them all."""
+    """The lessons, parents before children."""
 
     root: Path
-    columns: int
-    order: list[str]
-    utils: list[str]
     lessons: dict[str, Lesson]
 
     def __getitem__(self, name: str) -> Lesson:

@@ -4,10 +4,8 @@
     probe | gradients averaged in 1 all-reduce | loss summed | group left | weights -0.117394271
 
 Facts that few scripts have, such as broadcasts or a part of the optimizer's state, are added where
-they occur.
-
-torch calls `watch` at the end of its import, because launch.watch adds an entry point for it
-(docs.pytorch.org: "Autoloading out-of-tree extension"). See tools/series/observe.py.
+they occur. torch calls `watch` at the end of its import, because launch.watch adds an entry point
+for it (docs.pytorch.org: "Autoloading out-of-tree extension").
 """
 
 import atexit
@@ -26,22 +24,19 @@ def watch():
     import torch
     import torch.distributed as dist
     from torch.nn.modules.module import register_module_forward_pre_hook
-    from torch.nn.parallel import DistributedDataParallel
     from torch.optim.optimizer import register_optimizer_step_post_hook
-    from torch.utils.data import DataLoader
 
     process = _Process(torch, dist)
     register_optimizer_step_post_hook(process.stepped)
-    DataLoader.__iter__ = _before(DataLoader.__iter__, process.epoch_begins)
-    DistributedDataParallel.__init__ = _before(
-        DistributedDataParallel.__init__, process.model_is_wrapped
-    )
     register_module_forward_pre_hook(process.called)
-    dist.all_reduce = _before(dist.all_reduce, process.reduced)
-    torch.profiler.profile.export_chrome_trace = _before(
-        torch.profiler.profile.export_chrome_trace, process.trace_is_written
-    )
-    dist.broadcast = _before(dist.broadcast, process.broadcasts)
+    for owner, name, note in (
+        (torch.utils.data.DataLoader, "__iter__", process.epoch_begins),
+        (torch.nn.parallel.DistributedDataParallel, "__init__", process.model_is_wrapped),
+        (torch.profiler.profile, "export_chrome_trace", process.trace_is_written),
+        (dist, "all_reduce", process.reduced),
+        (dist, "broadcast", process.broadcasts),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), note))
     atexit.register(process.tell)
 
 
@@ -54,21 +49,20 @@ def _before(function, note):
     return wrapped
 
 
+def _count(number, noun):
+    return f"{number} {noun}{'s' * (number > 1)}"
+
+
 class _Process:
     def __init__(self, torch, dist):
-        self.torch, self.dist = torch, dist
-        self.rank, self.share = "no rank", None  # a share that this probe does not know
-        self.gradients, self.loss = "gradients its own", "loss its own"
-        self.optimizer, self.epochs, self.steps = None, 0, 0
-        self.optimizers = {}  # all that stepped: one may wrap another
-        self.stepped_by = Counter()  # how often each of them did
-        self.model, self.hook, self.validated = None, None, 0
-        self.calls, self.passes = Counter(), ""  # of each module since the last step
-        self.in_threads = ""
-        self.reductions = Counter()  # how many all-reduces had this many numbers
-        self.widths = {}  # bytes per number in those
-        self.traced = None  # all-reduces in the profiler's trace
-        self.broadcast = 0  # how often the script called it
+        self.torch, self.dist, self.facts = torch, dist, {}  # the facts for the first line
+        self.rank, self.gradients, self.loss = "no rank", "gradients its own", "loss its own"
+        self.optimizer = None  # the last one that stepped
+        self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
+        self.epochs, self.steps, self.broadcast = 0, 0, 0
+        self.model, self.hook = lambda: None, None
+        self.calls, self.in_threads = Counter(), ""  # of each module since the last step
+        self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
         self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
         self.spared = int(spared or 0)
 
@@ -76,13 +70,12 @@ class _Process:
         self.model = weakref.ref(model)
 
     def reduced(self, tensor, *_):
-        self.loss = "loss summed"
-        self.reductions[tensor.numel()] += 1
-        self.widths[tensor.numel()] = tensor.element_size()
+        self.loss, size = "loss summed", tensor.numel()
+        self.reductions[size] = (self.reductions.get(size, (0,))[0] + 1, tensor.element_size())
 
     def trace_is_written(self, profiler, *_):
         counts = [e.count for e in profiler.key_averages() if e.key.endswith(":all_reduce")]
-        self.traced = sum(counts)
+        self.facts["trace"] = f"traced {sum(counts)} all-reduces"
 
     def called(self, module, _):
         self.calls[id(module)] += 1  # not the module: kept, it would outlive its group
@@ -93,32 +86,33 @@ class _Process:
         self.broadcast += 1
 
     def epoch_begins(self, loader):
+        sampler, total = loader.sampler, len(loader.dataset)
         if not self.torch.is_grad_enabled():
-            self.validated = len(loader.sampler)
+            self.facts["validated"] = f"validated {len(sampler)}"
             return
         self.epochs, self.steps = self.epochs + 1, 0
-        sampler, total = loader.sampler, len(loader.dataset)
         ranks, number = (getattr(sampler, name, None) for name in ("num_replicas", "num_samples"))
-        self.share = f"share {sampler.rank + 1} of {ranks}" if ranks else "all samples"
+        share = f"share {sampler.rank + 1} of {ranks}" if ranks else "all samples"
         if not ranks and number and number < total and sampler.generator:
             state = sampler.generator.get_state()
-            self.share = f"{number} of {total} samples, first {next(iter(sampler))}"
+            share = f"{number} of {total} samples, first {next(iter(sampler))}"
             sampler.generator.set_state(state)
+        self.facts["share"] = share
 
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
         passes = max(self.calls.values(), default=0)
-        if passes > 1 and not self.model:
-            self.passes = f"{passes} forward passes per step{self.in_threads}"
+        model = self.model()
+        if passes > 1 and not model:
+            self.facts["passes"] = f"{passes} forward passes per step{self.in_threads}"
         self.calls.clear()
         self.optimizers[id(optimizer)] = optimizer
         self.stepped_by[id(optimizer)] += 1
-        model = self.model and self.model()
         if model and model.require_backward_grad_sync:  # or it averages none
             facts = model._get_ddp_logging_data()
             # One all-reduce per bucket; DDP rebuilds the buckets in the first steps.
             number, self.hook = facts.get("num_buckets_reduced", 1), facts.get("comm_hook")
-            self.gradients = f"gradients averaged in {number} all-reduce{'s' * (number > 1)}"
+            self.gradients = f"gradients averaged in {_count(number, 'all-reduce')}"
         if self.dist.is_initialized():
             self.rank = f"rank {self.dist.get_rank()} of {self.dist.get_world_size()}{self.met()}"
         if self.fault and self.is_due():
@@ -153,40 +147,30 @@ class _Process:
             return
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         weights = sum(p.detach().double().sum().item() for p in parameters)
-        first = [self.rank, f"started by {self.starter()}"]
-        first += [self.share] if self.share else []
-        first += [f"validated {self.validated}"] if self.validated else []
-        first += [self.passes] if self.passes else []
         if len(counts := {*self.stepped_by.values()}) > 1:
-            first.append(f"optimizers made {' and '.join(map(str, sorted(counts)[::-1]))} steps")
-        first += self.part_of_state(parameters)
-        first += [] if self.traced is None else [f"traced {self.traced} all-reduces"]
-        second = [self.gradients, self.loss, self.group(), f"weights {weights:.9f}"]
-        size, times = max(self.reductions.items(), default=(0, 0))
-        if size > 2 and second[0] == "gradients its own":  # those of the loss have two
-            second[0] = f"{times} all-reduce{'s' * (times > 1)} of {size} numbers"
-        elif size > 2 and self.hook:
-            second[0] += f" of {size * self.widths[size]} bytes by {self.hook}"
-        if self.broadcast:
-            first.append(f"{self.broadcast} broadcast{'s' * (self.broadcast > 1)}")
-        lines = [f"probe | {' | '.join(facts)}\n" for facts in (first, second)]
-        os.write(1, "".join(lines).encode())  # one write: lines of processes never mix
-
-    def part_of_state(self, parameters):
-        """How much optimizer state this rank has, if it has none for some of the parameters."""
+            steps = " and ".join(map(str, sorted(counts, reverse=True)))
+            self.facts["steps"] = f"optimizers made {steps} steps"
         states = [pair for one in self.optimizers.values() for pair in one.state.items() if pair[1]]
-        if not 0 < len({id(parameter) for parameter, _ in states}) < len(parameters):
-            return []
-        tensors = [value for _, state in states for value in state.values() if value.dim()]
-        size = sum(tensor.numel() for tensor in tensors)
-        return [f"optimizer state of {size} number{'s' * (size > 1)}"]
-
-    def starter(self):
-        if "TORCHELASTIC_RUN_ID" in os.environ:
-            return "torchrun"
-        return "mp.spawn" if self.torch.multiprocessing.parent_process() else "you"
-
-    def group(self):
-        if self.rank == "no rank":
-            return "no group"
-        return "group not left" if self.dist.is_initialized() else "group left"
+        if 0 < len({id(parameter) for parameter, _ in states}) < len(parameters):
+            tensors = [value for _, state in states for value in state.values() if value.dim()]
+            size = sum(tensor.numel() for tensor in tensors)
+            self.facts["state"] = f"optimizer state of {_count(size, 'number')}"
+        if self.broadcast:
+            self.facts["broadcast"] = _count(self.broadcast, "broadcast")
+        size = max(self.reductions, default=0)
+        if size > 2:  # those of the loss have two
+            times, width = self.reductions[size]
+            if self.gradients == "gradients its own":
+                self.gradients = f"{_count(times, 'all-reduce')} of {size} numbers"
+            elif self.hook:
+                self.gradients += f" of {size * width} bytes by {self.hook}"
+        started = "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else "you"
+        if started == "you" and self.torch.multiprocessing.parent_process():
+            started = "mp.spawn"
+        group = "no group" if self.rank == "no rank" else "group left"
+        group = "group not left" if self.dist.is_initialized() else group
+        lines = [self.rank, f"started by {started}", *self.facts.values()], [
+            self.gradients, self.loss, group, f"weights {weights:.9f}"
+        ]  # fmt: skip
+        text = "".join(f"probe | {' | '.join(facts)}\n" for facts in lines)
+        os.write(1, text.encode())  # one write: lines of processes never mix

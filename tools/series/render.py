@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from tools.errors import UserError
 
 from . import stages
-from .diff import CONTEXT
+from .diff import near_changes
 from .model import Edit, Lesson, Series
 
 README = "README.md"
@@ -34,24 +35,14 @@ def diff(lesson: Lesson, edit: Edit | None = None) -> str:
 
 
 def _unified(stage: stages.Stage) -> Iterator[str]:
-    """The changes of an edit in context, each below a header: its line in the stage, its scope."""
-    rows, file = stage.rows, stage.lesson.file if stage.is_last else stage.file
-    spans = []  # each the first and the last of changed lines shown together
-    for i, row in enumerate(rows):
-        if row.changed:
-            near = spans and i - spans[-1][1] <= 2 * CONTEXT + 1
-            if near and rows[spans[-1][0]].scope == row.scope:
-                spans[-1][1] = i
-            else:
-                spans.append([i, i])
-    shown = 0
-    for (first, last), (below, _) in zip(spans, [*spans[1:], (len(rows), 0)], strict=False):
-        there = (row.number for row in rows[first:] if row.sign != "-" and row.text.strip())
-        yield f"@@ {file}:{next(there, len(stage.source.lines))} @@ {rows[first].scope}"
-        top, bottom = max(shown, first - CONTEXT), min(below, last + 1 + CONTEXT)
-        for row in rows[top:bottom]:
-            yield (row.sign + row.text).rstrip()
-        shown = bottom
+    """The changes of an edit in context, each below the scope in which they begin."""
+    shown = zip(stage.rows, near_changes(stage.rows, counted_only=False), strict=True)
+    for near, run in groupby(shown, lambda pair: pair[1]):
+        rows = [row for row, _ in run]
+        if near:
+            first = next(row for row in rows if row.changed)
+            yield f"@@ {first.scope} @@"
+            yield from ((row.sign + row.text).rstrip() for row in rows)
 
 
 def tree(series: Series) -> str:

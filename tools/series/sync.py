@@ -18,7 +18,7 @@ from tools.files import write_whole
 from .model import Lesson, Series
 
 # As git writes it; its markers are longer than any line of a lesson.
-_CONFLICT = re.compile(rb"(?ms)^<{90} ours\n(.*?)^={90}\n.*?^>{90} theirs\n")
+_CONFLICT = re.compile(r"(?ms)^<{90} ours\n(.*?)^={90}\n(.*?)^>{90} theirs\n")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Merge:
     lesson: Lesson
     old: bytes
     new: bytes
-    conflicts: list[str]  # the lines of the working tree's version where conflicts begin
+    conflicts: list[str]  # both sides of each, as git prints them
 
     def summary(self) -> str:
         """Such as `multigpu.py: +1 -1`."""
@@ -72,7 +72,7 @@ def write(merges: list[Merge]):
 
 
 def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
-    """The merged text, and the lines of `ours` where conflicts begin."""
+    """The merged text, and its conflicts."""
     texts = [*_with_what_is_shared(ours, base, theirs), theirs]
     with tempfile.TemporaryDirectory() as folder:
         names = ["ours", "base", "theirs"]
@@ -82,7 +82,8 @@ def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
         result = _git("-c", style, "merge-file", "-p", "--marker-size=90", *names, cwd=folder)
     if result.returncode not in range(128):  # that many conflicts; more than 127 is an error
         raise UserError(f"git merge-file failed: {result.stderr.decode().strip()}")
-    return result.stdout, _conflicts(result.stdout, ours) if result.returncode else []
+    found = _CONFLICT.findall(result.stdout.decode()) if result.returncode else []
+    return result.stdout, [f"it has\n{mine}its parent has\n{other}" for mine, other in found]
 
 
 def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, bytes]:
@@ -99,18 +100,6 @@ def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes
                 at = slice(start + block.b - block.a, stop + block.b - block.a)
                 ours[at] = base[start:stop] = theirs[new_start:new_stop]
     return b"".join(ours), b"".join(base)
-
-
-def _conflicts(merged: bytes, ours: bytes) -> list[str]:
-    """Where the conflicts of `merged` begin in `ours`, which has neither markers nor merges."""
-    starts = []
-    while conflict := _CONFLICT.search(merged):
-        starts.append(merged.count(b"\n", 0, conflict.start()))
-        merged = merged[: conflict.start()] + conflict[1] + merged[conflict.end() :]
-    matcher = SequenceMatcher(None, merged.splitlines(), ours.splitlines(), autojunk=False)
-    blocks = matcher.get_matching_blocks()  # the last one is empty, and is the end of both
-    moved = [next((b for b in blocks if start < b.a + b.size), blocks[-1]) for start in starts]
-    return [str(start + b.b - b.a + 1) for start, b in zip(starts, moved, strict=True)]
 
 
 def _path(lesson: Lesson) -> Path:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ddp_doctor.facts import shown
-from ddp_doctor.rules.words import ranks
+from ddp_doctor.recorded_run import shown
+from ddp_doctor.rules.wording import ranks
 
 from ..judge import check
 from ..worker import SAMPLES

@@ -3,7 +3,7 @@
 import os
 from collections import defaultdict
 
-from ddp_doctor.rules.words import ranks
+from ddp_doctor.rules.wording import ranks
 
 from ..judge import check
 

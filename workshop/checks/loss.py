@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ddp_doctor.rules.words import ranks
+from ddp_doctor.rules.wording import ranks
 
 from ..judge import check
 from ..worker import Worker

@@ -1,8 +1,8 @@
 """Processes, their group, and how they end."""
 
-from ddp_doctor.facts import lost
-from ddp_doctor.rules.processes import calls, differences
-from ddp_doctor.rules.words import ranks
+from ddp_doctor.recorded_run import lost
+from ddp_doctor.rules.endings import calls, differences
+from ddp_doctor.rules.wording import ranks
 
 from ..judge import check
 from .words import and_ending, ending, wait, waiting

@@ -10,8 +10,8 @@ import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from _ddp_doctor import optimizers, training
-from _ddp_doctor.tensors import tensors_in
+from _ddp_doctor import optimizers, passes
+from _ddp_doctor.fingerprints import tensors_in
 from torch.optim import optimizer as hooks
 
 FEW = 5000  # parameters; the gradients of a larger model are not recorded
@@ -32,7 +32,7 @@ def _watched(call):
     @functools.wraps(call)
     def wrapped(module, *args, **kwargs):
         global _random
-        if recorder.compiling() or training.calls.running:
+        if recorder.compiling() or passes.calls.running:
             return call(module, *args, **kwargs)
         _random = torch.get_rng_state()
         output = call(module, *args, **kwargs)
@@ -59,7 +59,7 @@ def _note_batch(module, args, kwargs, output):
     if learning and -1 not in found:
         wanted = targets[found].to(output.device)
         loss = float(F.mse_loss(output.detach(), wanted))  # whatever the script makes of it
-        _expect(training.bare(module), args, kwargs, wanted)
+        _expect(passes.bare(module), args, kwargs, wanted)
     recorder.fact("batch", samples=found, through=kind, grad=learning, loss=loss)
 
 
@@ -70,7 +70,7 @@ def _expect(bare, args, kwargs, targets):
     learned = {name: p for name, p in bare.named_parameters() if p.requires_grad}
     copies = {name: p.detach().requires_grad_() for name, p in learned.items()}
     buffers = {name: buffer.clone() for name, buffer in bare.named_buffers()}
-    with torch.random.fork_rng(), training.unnoticed():
+    with torch.random.fork_rng(), passes.unnoticed():
         torch.set_rng_state(_random)  # for the same dropout
         output = torch.func.functional_call(bare, copies | buffers, args, kwargs)
     loss = F.mse_loss(output, targets)

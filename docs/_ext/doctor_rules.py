@@ -1,0 +1,48 @@
+"""The doctor's rules, a section each: what is wrong, why it matters, and the fix as a diff.
+
+    .. doctor-rules::
+
+The texts are the docstrings of ddp_doctor/rules. The diffs are the defects of doctor/defects the
+other way round: a test puts each defect into a correct script, and the doctor must name it.
+"""
+
+import difflib
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from ddp_doctor import rules  # noqa: F401 - defines them
+from ddp_doctor.rule import RULES
+from doctor.defects.cases import CASES, CORRECT, RESTARTS
+
+
+class DoctorRules(SphinxDirective):
+    def run(self):
+        found = []
+        for one in RULES:
+            section = nodes.section(ids=[one.name], names=[one.name])
+            section += nodes.title("", one.name)
+            self.state.document.note_implicit_target(section)
+            text, _ = self.parse_inline(f"**{one.severity.capitalize()}.** {one.sentence}")
+            section += nodes.paragraph("", "", *text)
+            text, _ = self.parse_inline(one.advice.replace("`", "``"))
+            section += nodes.paragraph("", "", *text)
+            case = next((case for case in [*CASES, *RESTARTS] if case.rule == one.name), None)
+            if case:
+                section += self.fix(case)
+            found.append(section)
+        return found
+
+    def fix(self, case):
+        """The defect's lines and the correct ones."""
+        wrong, right = CORRECT.replace(case.old, case.new).splitlines(), CORRECT.splitlines()
+        diff = [*difflib.unified_diff(wrong, right, n=1, lineterm="")][3:]
+        text = "\n".join(line for line in diff if not line.startswith("@@"))
+        block = nodes.literal_block(text, text, language="diff")
+        block["ran"] = True
+        return block
+
+
+def setup(app):
+    app.add_directive("doctor-rules", DoctorRules)
+    return {"parallel_read_safe": True}

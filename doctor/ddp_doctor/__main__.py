@@ -1,0 +1,120 @@
+"""ddp-doctor [OPTIONS] -- COMMAND: run a training command, and say what is wrong with it.
+
+The command's output is shown as it comes; the report follows on stderr. The exit status is the
+command's own if that is not 0; else 1 if there are errors; 2 if it could not run.
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from . import report
+from .diagnosis import Mistake, diagnosed
+from .rule import RULES
+
+PAGE = "series/doctor.html"  # of the site; each rule has a section
+TOLD = 10  # seconds between two lines of progress
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status, and never a traceback for a mistake of the user's."""
+    words = sys.argv[1:] if arguments is None else arguments
+    end = words.index("--") if "--" in words else len(words)
+    own, command = words[:end], words[end + 1 :]
+    options = _parser().parse_args(own)
+    try:
+        return diagnose(options, command)
+    except Mistake as mistake:
+        print(f"ddp-doctor: {mistake}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"ddp-doctor: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nddp-doctor: interrupted; all that the command started has ended", file=sys.stderr)
+        return 130
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="ddp-doctor", usage="ddp-doctor [OPTIONS] -- COMMAND", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--cpu", type=_positive, metavar="N", help="run a CUDA script on N CPU processes")
+    add("--restart", action="store_true", help="kill a rank after a save, and compare")
+    add("--parity", action="store_true", help="compare with one process and a larger batch")
+    add("--nodes", type=int, choices=[2], help="run it as two nodes with one process each")
+    add("--limit", type=float, default=300, metavar="SECONDS", help="end it then; default: 300")
+    add("--json", type=Path, metavar="FILE", help="write the findings to FILE, too")
+    add("--ignore", action="append", default=[], metavar="RULE", help="may be given several times")
+    add("--all", action="store_true", help="show every note")
+    return parser
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def diagnose(options, command: list[str]) -> int:
+    """Run the command, examine it and print the report. Returns the exit status."""
+    known = {one.name for one in RULES}
+    for name in options.ignore:
+        if name not in known:
+            raise Mistake(f"no rule is called {name!r}; the rules: {', '.join(sorted(known))}")
+    if not command:
+        raise Mistake("no command: ddp-doctor [OPTIONS] -- COMMAND, such as -- python train.py")
+    if shutil.which(command[0]) is None:
+        raise Mistake(f"cannot run {command[0]!r}: no such command")
+    if options.json:
+        options.json.write_text("")  # rather fail now than at the end
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))
+    own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
+    with diagnosed(command, _plan(options), tell=_progress(), **own) as one:
+        return _tell(one, options)
+
+
+def _plan(options):
+    plans = [name for name in ("restart", "parity", "nodes") if getattr(options, name)]
+    if len(plans) > 1:
+        names = " and ".join(f"--{name}" for name in plans)
+        raise Mistake(f"{names} cannot be combined: run them one after the other")
+    return plans[0] if plans else "once"
+
+
+def _tell(one, options):
+    report.write(one, options.all, PAGE)
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
+    status = one.run.status or 0
+    if status and not one.run.first("hung", "late"):
+        return status if status > 0 else 128 - status
+    return int(any(finding.rule.severity == "error" for finding in one.findings))
+
+
+def _progress():
+    """A line now and then, on a terminal."""
+    began = told = time.monotonic()
+
+    def tell(observer):
+        nonlocal told
+        if sys.stderr.isatty() and time.monotonic() - told > TOLD:
+            told = time.monotonic()
+            steps = [fact["n"] for fact in observer.facts() if fact["kind"] == "step"]
+            seconds, seen = told - began, max(steps, default=0)
+            print(f"ddp-doctor: {seconds:.0f} s, at least {seen:,} steps", file=sys.stderr)
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

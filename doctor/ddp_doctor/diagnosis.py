@@ -1,0 +1,213 @@
+"""What is run for a diagnosis: the command once, on two nodes, killed, or in one process, too."""
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .copies import copy, repository_of
+from .descendants import ended_with_us
+from .observer import Observer, Start
+from .recorded_run import Run
+from .rule import Finding, examine
+from .rules import checkpoint_files, killed_run, parity, resuming
+
+IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
+AFTER = 3  # steps between a save and the kill
+# torchrun's options that say where it runs, all with a value
+PLACES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
+          "rdzv-conf", "master-addr", "master-port", "local-addr")  # fmt: skip
+
+
+class Mistake(Exception):
+    """A mistake that the user can fix."""
+
+
+@contextlib.contextmanager
+def diagnosed(command: list[str], plan: str = "once", **options) -> Iterator["Diagnosis"]:
+    """Run a command in the current folder with the probe inside, and examine what it did.
+
+        with diagnosed(["torchrun", "--nproc-per-node=2", "train.py"], limit=60) as one:
+            for finding in one.findings:
+                print(finding.rule.name, finding.evidence, finding.where)
+
+    `plan` is "once", "restart", "parity" or "nodes"; `options` are those of Diagnosis. `one.run`
+    has the facts. When the block begins, all that the command has started has ended.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
+    with temporary as folder, ended_with_us(folder):
+        one = Diagnosis(command, Path(folder), **options)
+        plays = {"restart": one.restarted, "nodes": one.on_nodes, "parity": one.in_parity}
+        plays.get(plan, one.once)()
+        one.judge()
+        yield one
+
+
+@dataclass
+class Diagnosis:
+    """The runs of one command, in `folder`, and what was found."""
+
+    command: list[str]
+    folder: Path
+    limit: float = 300  # seconds
+    cpu: int | None = None
+    ignored: frozenset[str] = frozenset()
+    tell: Callable[[Observer], None] = lambda observer: None
+    run: Run | None = None
+    killed: Run | None = None  # with --restart
+    findings: list[Finding] = field(default_factory=list)
+    unexamined: list[str] = field(default_factory=list)
+
+    def judge(self):
+        """Apply the rules to the facts."""
+        run, killed = self.run, self.killed
+        self.findings = examine(run, self.ignored, parity if run.reference else None)
+        if run.reference:
+            self.unexamined += parity.unexamined(run)
+        if killed:
+            self.findings += examine(killed, self.ignored, resuming)
+            self.findings.sort(key=lambda finding: finding.order)
+            self.unexamined += resuming.unexamined(killed)
+
+    def once(self):
+        """In the user's folder."""
+        observer = self._observer("once", homes(self.command))
+        observer.play(0, [Start(self.command, Path.cwd(), self._environment())])
+        self.run = observer.run()
+
+    def on_nodes(self):
+        """Two agents with one process each, in separate folders."""
+        if not is_torchrun(self.command):
+            raise Mistake("--nodes needs a command that begins with torchrun")
+        observer = self._observer("nodes", [])
+        command, starts = across_nodes(self.command), []
+        for node in ("node1", "node2"):
+            copied, env = self._copy(node)
+            observer.homes += [copied.place, copied.top]
+            starts.append(Start([*map(copied.moved, command)], copied.place, env, node))
+        observer.play(0, starts)
+        self.run = observer.run()
+
+    def restarted(self):
+        """An undisturbed run, then one of which a rank is killed, and which is started again."""
+        reference = self.run = self._in_copy("undisturbed")
+        steps = sorted({fact["step"] for _, fact, _ in checkpoint_files.saves(reference)})
+        total = killed_run.total(reference)
+        steps = [step for step in steps if 0 < step < total]
+        if reference.status != 0 or not steps:
+            failed = f"the undisturbed run ended with status {reference.status}"
+            why = failed if reference.status else "there was no checkpoint before the last step"
+            if reference.status is None:
+                why = "the undisturbed run did not end"
+            self.unexamined.append(f"a restart: {why}")
+            return
+        saved = steps[(len(steps) - 1) // 2]
+        rank = max(worker.rank or 0 for worker in reference.trained)
+        fault = {"rank": rank, "step": min(saved + AFTER, total)}
+        run = self.killed = self._in_copy("killed", fault)
+        run.reference = reference
+        if killed_run.ends_differently(run):
+            again = self._in_copy("undisturbed again")
+            run.repeats = killed_run.final_weights(again) == killed_run.final_weights(reference)
+            run.equally_long = killed_run.total(again) == killed_run.total(reference)
+
+    def in_parity(self):
+        """With its processes, then in one process that has batches as large as theirs together."""
+        run = self.run = self._in_copy("several", DOCTOR_PARITY="1")
+        number = len(run.trained)
+        if run.status != 0 or number < 2:
+            self.unexamined.append(f"parity: {number} processes trained, status {run.status}")
+            return
+        own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
+        command = in_one_process(self.command)
+        run.reference = self._in_copy("one", command=command, DOCTOR_PARITY=str(number), **own)
+
+    def _in_copy(self, name, fault=None, command=None, **own):
+        copied, env = self._copy(name)
+        env |= {"DOCTOR_EVERY": "1", **own}
+        observer = self._observer(f"{name} facts", [copied.place, copied.top])
+        first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
+        command = [*map(copied.moved, command or self.command)]
+        ended_well = observer.play(0, [Start(command, copied.place, first)])
+        if fault and not (ended_well and _went_on(observer.run())):
+            observer.play(1, [Start(command, copied.place, env)])
+        return observer.run()
+
+    def _copy(self, name):
+        copied = copy(Path.cwd(), self.folder / name, self.command)
+        own = {"PYTHONPATH": copied.moved(os.environ.get("PYTHONPATH", ""))}
+        linked = os.pathsep.join(map(str, copied.linked))
+        return copied, self._environment(DOCTOR_LINKED=linked, **own)
+
+    def _observer(self, name, homes):
+        notes = self.folder / name
+        notes.mkdir()
+        observer = Observer(notes, homes, self._late, idle=IDLE)
+        observer.watch = lambda: self.tell(observer)
+        return observer
+
+    def _late(self, seconds, processor_seconds, sizes):
+        return f"{self.limit:g} s" if seconds > self.limit else None
+
+    def _environment(self, **own):
+        return {**os.environ, **({"DOCTOR_CPU": str(self.cpu)} if self.cpu else {}), **own}
+
+
+def _went_on(run):
+    """Whether a rank trained or saved after the kill. A launcher may hide it with status 0."""
+    killed = run.first("fault")
+    return not killed or any(fact["t"] > killed["t"] for fact in run.all("first", "saved"))
+
+
+def homes(command: list[str]) -> list[Path]:
+    """The folders of the user's own files: this one, that of the script, and their repository."""
+    scripts = [Path(word) for word in command if word.endswith(".py") and Path(word).is_file()]
+    found = [Path.cwd(), *(script.resolve().parent for script in scripts)]
+    return [*dict.fromkeys([*found, *filter(None, map(repository_of, found))])]
+
+
+def is_torchrun(command: list[str]) -> bool:
+    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:3]
+
+
+def in_one_process(command: list[str]) -> list[str]:
+    return _torchrun(command, "--standalone", "--nproc-per-node=1")
+
+
+def _first_gpu():
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
+def across_nodes(command: list[str]) -> list[str]:
+    """The same torchrun, as one of two agents that meet on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return _torchrun(
+        command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+        "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
+    )  # fmt: skip
+
+
+def _torchrun(command, *own):
+    """The same torchrun with other options for where it runs. Another command is unchanged."""
+    if not is_torchrun(command):
+        return command
+    start = 1 if Path(command[0]).name == "torchrun" else 3
+    kept, words = [], iter(command[start:])
+    for word in words:
+        name = word.partition("=")[0].lstrip("-").replace("_", "-")
+        if not word.startswith("-"):
+            kept += [word, *words]
+        elif name in PLACES:
+            if "=" not in word:
+                next(words, None)
+        elif name != "standalone":
+            kept.append(word)
+            if "=" not in word and name in ("max-restarts", "monitor-interval", "start-method"):
+                kept.append(next(words, ""))
+    return [*command[:start], *own, *kept]

@@ -1,0 +1,165 @@
+"""Watch checkpoints: what a rank saves, where, and whether it is what the run has now."""
+
+import contextlib
+import os
+import pickle
+import threading
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import around, exceptions, imports, optimizers, passes, system
+from _ddp_doctor.fingerprints import fingerprint, rounded
+
+
+def watch():
+    torch.save = around(torch.save, _before_save, _note_file)
+    torch.load = around(torch.load, after=_note_load, failed=_note_load)
+    pickle.dump = around(pickle.dump, _before_save, _note_file)
+    imports.after("torch.distributed.checkpoint", _watch_dcp)
+    imports.after("safetensors", _watch_safe_open)
+    imports.after("safetensors.torch", _watch_safetensors)
+
+
+def _watch_dcp(checkpoint):
+    """With torch.distributed.checkpoint, each rank writes its part of one checkpoint."""
+
+    def folder_of(storage, checkpoint_id):
+        return checkpoint_id or getattr(storage, "path", None)
+
+    def note(state_dict, storage_writer=None, *_, checkpoint_id=None, **__):
+        _note_file(state_dict, folder_of(storage_writer, checkpoint_id), together=True)
+
+    def note_load(state_dict, storage_reader=None, *_, checkpoint_id=None, **__):
+        _note_load(folder_of(storage_reader, checkpoint_id))
+
+    for kind, after in (("save", note), ("load", note_load)):
+        for name in {kind, f"{kind}_state_dict"} & vars(checkpoint).keys():  # one is deprecated
+            setattr(checkpoint, name, around(getattr(checkpoint, name), after=after))
+
+
+def _watch_safetensors(module):
+    """Hugging Face's libraries write weights with it."""
+
+    def before(tensors, filename, *_, **__):
+        _before_save(tensors, filename)
+
+    def note(tensors, filename, *_, **__):
+        _note_file(tensors, filename)
+
+    module.save_file = around(module.save_file, before, note)
+    module.load_file = around(module.load_file, after=_note_load)
+
+
+def _watch_safe_open(module):
+    """Transformers reads a checkpoint tensor by tensor."""
+
+    def note_load(filename, *_, **__):
+        _note_load(filename)
+
+    module.safe_open = around(module.safe_open, after=note_load)
+
+
+_existed = False
+
+
+def _before_save(obj=None, f=None, *_, file=None, **__):
+    global _existed
+    f = file if f is None else f  # as pickle.dump calls it
+    if isinstance(f, str | os.PathLike):
+        _existed = os.path.exists(f)
+        system.protect(os.path.realpath(f))
+    else:
+        name = getattr(f, "name", None)
+        _existed = isinstance(name, str) and os.path.realpath(name) in system.overwritten
+
+
+def _name(f):
+    name = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+    return name if isinstance(name, str | os.PathLike) else None
+
+
+def _path(f):
+    name = _name(f)
+    return name and recorder.place(name)
+
+
+@recorder.guarded
+def _note_file(obj, f, *_, together=False, **__):
+    thread = threading.current_thread() is not threading.main_thread()
+    content = _leaves(obj)
+    saved = {leaf["print"] for leaf in content}
+    recent = [] if thread else optimizers.recent()
+    shares = [_weights(optimizers.parameters_of(one), saved) for one in recent]
+    if not thread and not recent and recorder.counts.get("backward"):  # it steps by hand
+        shares = [_weights([*passes.model.parameters()], saved)]
+    weights, halves = max(shares, key=lambda share: share[0] or 0, default=(None, None))
+    parts = [_part(one, share, saved) for one, (share, _) in zip(recent, shares, strict=False)]
+    recorder.fact(
+        "saved", path=_path(f), existed=_existed, together=together, thread=thread,
+        content=content, names=_names(passes.model),
+        weights=weights, halves=halves, parts=parts, made={**optimizers.steps},
+        step=recorder.counts.get("step", 0), where=recorder.where(), caller=recorder.caller(),
+    )  # fmt: skip
+
+
+def _names(model):
+    """As in its state_dict, which would be a collective call with FSDP."""
+    tensors = (model.named_parameters, model.named_buffers)
+    return [name for named in tensors for name, _ in named(remove_duplicate=False)]
+
+
+def _part(optimizer, weights, saved):
+    """What the file has of an optimizer."""
+    state = [fingerprint(tensor) for tensor in optimizers.state_of(optimizer)]
+    number = optimizers.number_of(optimizer)
+    return {"opt": number, "weights": weights, "state": _share(state, saved), "kept": len(state)}
+
+
+def _weights(trained, saved):
+    """The share of the weights that are in the file; their fingerprints as halves, if those are."""
+    share = _share([fingerprint(p) for p in trained], saved)
+    for halves in rounded(trained) if trained and share < 0.5 else ():
+        if (rough := _share(halves, saved)) >= 0.5:
+            return rough, halves
+    return share, None
+
+
+def _share(live, saved):
+    """The share of the live tensors that are in the file; None without any."""
+    return sum(one in saved for one in live) / len(live) if live else None
+
+
+@recorder.guarded
+def _note_load(f, *_, error=None, **__):
+    name = _name(f)
+    recorder.fact(
+        "loaded", path=_path(f), behind=name and recorder.place(os.path.realpath(name)),
+        step=recorder.counts.get("step", 0), where=recorder.where(),
+        error=error and f"{type(error).__name__}: {exceptions.message_of(error)}",
+    )  # fmt: skip
+
+
+def _as_tensor(value):
+    """A tensor, or an array of numbers as one. An array of texts, or a table, is none."""
+    if hasattr(type(value), "__array__"):  # a value's own __getattr__ may raise anything
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            return torch.as_tensor(value)
+    return None
+
+
+def _leaves(value, key=None, path=()):
+    """What a checkpoint contains: tensors as fingerprints, whole numbers that have a key."""
+    if isinstance(value, torch.nn.Module | torch.amp.GradScaler):
+        value = value.state_dict()
+    elif isinstance(value, torch.optim.Optimizer):  # whose own state_dict may need all ranks
+        value = [*value.state.values()]
+    if isinstance(value, dict):
+        pairs = ((str(name), one) for name, one in value.items())
+        return [leaf for name, one in pairs for leaf in _leaves(one, name, (*path, name))]
+    if isinstance(value, list | tuple):
+        return [leaf for one in value for leaf in _leaves(one, None, path)]
+    print, number = None, value if key and type(value) is int else None
+    if (tensor := _as_tensor(value)) is not None:
+        print, whole = fingerprint(tensor), not tensor.is_floating_point()
+        number = int(tensor) if key and whole and tensor.numel() == 1 else None
+    return [{"key": key, "print": print, "number": number, "path": "/".join(path[:6])}]

@@ -1,0 +1,148 @@
+"""Watch process groups, collectives and the processes that a script starts."""
+
+import contextlib
+import functools
+import importlib
+import os
+import threading
+from multiprocessing.process import BaseProcess
+from urllib.parse import urlsplit
+
+import _ddp_doctor as recorder
+import torch
+import torch.distributed as dist
+from _ddp_doctor import around, exceptions, passes
+from _ddp_doctor.fingerprints import tensors_in
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
+    "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor", "scatter", "scatter_object_list",
+)  # fmt: skip
+
+
+def watch():
+    spawn = importlib.import_module("torch.multiprocessing.spawn")  # the name is also a function
+    spawn._wrap = _spawned(spawn._wrap)
+    BaseProcess._bootstrap = _started(BaseProcess._bootstrap)
+    threading.Barrier.wait = around(threading.Barrier.wait, after=recorder.noting("done"))
+    DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
+    DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
+    for name in COLLECTIVES:
+        _replace(name, functools.partial(_collective, name))
+    for name in ("send", "recv", "isend", "irecv"):
+        _replace(name, lambda send: around(send, _note_peer))
+    _replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
+    _replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
+    for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
+        setattr(module, name, around(getattr(module, name), _note_device))
+
+
+def _replace(name, wrap):
+    if hasattr(dist.distributed_c10d, name):
+        wrapped = wrap(getattr(dist.distributed_c10d, name))
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
+
+
+def _collective(name, function):
+    return around(function, functools.partial(_note_call, name), recorder.noting("done"))
+
+
+@recorder.guarded
+def _note_call(name, *args, **kwargs):
+    given = [*args, *kwargs.values()]
+    unequal = "object" in name or name in ("gather", "scatter")  # not the same on every rank
+    sent = [] if unequal else tensors_in(given)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
+    part = any(isinstance(one, dist.ProcessGroup) and one is not dist.group.WORLD for one in given)
+    where, inside = recorder.where(), passes.calls.running
+    recorder.call("collective", what=name, bytes=size, part=part, inside=inside, where=where)
+
+
+def _note_peer(*_, **__):
+    inside = passes.calls.running
+    if recorder.count(f"peer {inside}") == 1:
+        recorder.fact("peer", inside=inside)
+
+
+def _begin_ddp(ddp, module=None, *_, **__):
+    _note_call("DDP", [*getattr(module, "parameters", list)()])
+
+
+@recorder.guarded
+def _begin_buffers(ddp):
+    """A pass of a model with buffers begins with a broadcast, which waits for all ranks."""
+    part, where = ddp.process_group is not dist.group.WORLD, recorder.where()
+    what = "the broadcast of DDP's buffers"
+    recorder.call("collective", what=what, bytes=0, part=part, inside=False, where=where)
+
+
+@recorder.guarded
+def _note_ddp(ddp, module, *_, **__):
+    recorder.fact("done")
+    passes.replicated.update(map(id, [module, *module.parameters()]))
+    ignored = sum(name in ddp.parameters_to_ignore for name, _ in module.named_parameters())
+    recorder.fact(
+        "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,
+        ignored=ignored,
+    )  # fmt: skip
+
+
+@recorder.guarded
+def _note_device(device):
+    index = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    recorder.fact("chosen", index=index.index, where=recorder.where())
+
+
+def _note_joining(backend=None, init_method=None, *rest, store=None, **others):
+    """`port` is where the ranks meet; None if it is not in a number that the script passes."""
+    if not init_method or init_method == "env://":
+        init_method = f"tcp://:{os.environ.get('MASTER_PORT')}"
+    port = None
+    with contextlib.suppress(ValueError):
+        port = None if store else urlsplit(init_method).port
+    address = init_method if "//" in init_method and not init_method.startswith("tcp://:") else None
+    files, where = recorder.their_files(), recorder.where()
+    recorder.call("joining", port=port, address=address, files=(*files,), where=where)
+
+
+def _note_joined(*_, **__):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    recorder.fact("joined", rank=rank, world_size=world_size, backend=dist.get_backend())
+    for name in ("add", "check", "compare_set", "get", "wait"):  # not in torchrun, always busy
+        setattr(dist.Store, name, around(getattr(dist.Store, name), after=recorder.noting("done")))
+
+
+def _spawned(wrap):
+    """mp.spawn catches exceptions and sends them to the parent as text, so watch inside it."""
+
+    @functools.wraps(wrap)
+    def wrapped(function, *rest):
+        return wrap(_watched()(function), *rest)
+
+    return wrapped
+
+
+def _started(bootstrap):
+    """A Process does the same. It may have a `run` of its class."""
+
+    @functools.wraps(bootstrap)
+    def wrapped(process, *rest, **options):
+        process.run = _watched()(process.run)
+        return bootstrap(process, *rest, **options)
+
+    return wrapped
+
+
+@contextlib.contextmanager
+def _watched():
+    """Record exceptions that a caller would catch and print."""
+    try:
+        yield
+    except Exception as error:
+        exceptions.note(error)
+        raise

@@ -1,0 +1,110 @@
+"""Make runs comparable that divide the same batches among different numbers of processes.
+
+DOCTOR_PARITY says how many times larger a batch is. Plain SGD takes the optimizer's place, because
+Adam's steps hardly depend on the scale of a gradient.
+"""
+
+import functools
+import os
+import random
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import optimizers, passes
+from _ddp_doctor.devices import say
+from _ddp_doctor.fingerprints import local
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.rnn import RNNBase
+from torch.optim import Optimizer
+from torch.utils.data import BatchSampler
+
+TIMES = int(os.environ["DOCTOR_PARITY"])
+RATE = 1e-3  # not the script's: it may have scaled that by the number of processes
+DROPOUTS = ("dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d",
+            "feature_alpha_dropout")  # fmt: skip
+
+
+def watch():
+    passes.ROWS = 1 << 20  # every sample of a batch
+    torch.manual_seed(0)
+    random.seed(0)
+    for name in DROPOUTS:
+        setattr(functional, name, _unchanged)
+    attend = functools.partial(_attend, functional.scaled_dot_product_attention)
+    functional.scaled_dot_product_attention = attend
+    _wrap(RNNBase, _without_dropout)
+    _wrap(torch.amp.autocast_mode.autocast, _without_autocast)
+    _wrap(BatchSampler, _larger)
+    _wrap(Optimizer, _with_sgd)
+
+
+def _wrap(kind, wrapper):
+    begin = kind.__init__
+    kind.__init__ = lambda self, *args, **kwargs: wrapper(begin, self, *args, **kwargs)
+
+
+def _unchanged(input, p=0.5, training=True, inplace=False):
+    if training and p:
+        say("no dropout")
+    return input
+
+
+def _attend(attend, query, key, value, attn_mask=None, dropout_p=0.0, *rest, **options):
+    if dropout_p:
+        say("no dropout")
+    return attend(query, key, value, attn_mask, 0.0, *rest, **options)
+
+
+def _without_dropout(begin, self, *args, **kwargs):
+    begin(self, *args, **kwargs)
+    if self.dropout:
+        say("no dropout")
+        self.dropout = 0.0
+
+
+def _without_autocast(begin, self, device_type, dtype=None, enabled=True, *args, **kwargs):
+    if enabled:
+        say("no autocast")
+    begin(self, device_type, dtype, False, *args, **kwargs)
+
+
+def _larger(begin, self, sampler, batch_size, *args, **kwargs):
+    begin(self, sampler, batch_size * TIMES, *args, **kwargs)
+
+
+def _with_sgd(begin, self, *args, **kwargs):
+    begin(self, *args, **kwargs)
+    if type(self).__name__ != "ZeroRedundancyOptimizer":  # which calls the one inside
+        say(f"{type(self).__name__} → plain SGD")
+        self.step = Optimizer.profile_hook_step(_step).__get__(self)
+
+
+def _step(self, closure=None):
+    """SGD without momentum."""
+    with torch.enable_grad():
+        loss = closure() if closure else None
+    _note_gradient(self)
+    with torch.no_grad():
+        for parameter in optimizers.parameters_of(self):
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad.to_dense(), alpha=-RATE)
+    return loss
+
+
+@recorder.guarded
+def _note_gradient(optimizer):
+    """Of each gradient its square, and a projection: enough to see how far two are apart."""
+    squares, projections = [], []
+    generator = torch.Generator().manual_seed(0)
+    for parameter in optimizers.parameters_of(optimizer):
+        grad = parameter.grad
+        if grad is not None:
+            flat = local(grad.detach()).to_dense().double().flatten().cpu()
+            signs = torch.randint(2, flat.shape, generator=generator, dtype=torch.float64) * 2 - 1
+            squares.append(float(flat @ flat))
+            projections.append(float(flat @ signs))
+    recorder.fact(
+        "projected", squares=squares, projections=projections, where=recorder.where(),
+        batch_norm=any(isinstance(m, _BatchNorm) and m.training for m in passes.model.modules()),
+    )  # fmt: skip

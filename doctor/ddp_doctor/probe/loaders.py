@@ -1,0 +1,287 @@
+"""Watch DataLoaders: which samples each epoch draws, and what they are."""
+
+import array
+import collections
+import dis
+import functools
+import itertools
+import os
+import re
+import weakref
+import zlib
+
+import _ddp_doctor as recorder
+import torch.distributed as dist
+from _ddp_doctor import around, passes, sketches
+from _ddp_doctor.fingerprints import fingerprint, tensors_in
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    default_collate,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
+
+MOST = 1_000_000  # indices of an epoch to write
+EPOCHS = 20  # per loader to write
+CONTENTS = 2048  # samples whose content is compared
+DID = ("step", "forward", "evaluation")
+
+_made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
+_numbers = {}  # of the loaders, by id; alike on all ranks, though one may have more loaders
+_loaders = []  # keeps a reference, so that no id is used twice
+_bases = []  # datasets that are not Subsets; their position is their number
+_epochs = {}  # that run, by the iterator's id
+_early = {}  # indices that an iterator drew while it was made, by its id
+_making = False  # whether an iterator is made, or a persistent one begins anew
+_contents = 0
+_fresh = set()  # the epochs whose batches came since then
+_before = dict.fromkeys(DID, 0)  # what had been done until a batch came
+
+
+class Epoch:
+    """One iteration over a loader."""
+
+    def __init__(self, loader, nth, iterator):
+        self.loader, self.nth, self.where = loader, nth, recorder.where()
+        self.iterator = weakref.ref(iterator)
+        self.indices, self.taken, self.whole = array.array("q"), 0, False
+        self.coming = collections.deque()  # batches that were drawn and not yet taken
+        self.did = dict.fromkeys(DID, 0)  # with its batches, or with others beside them
+        self.backwards = -recorder.counts.get("backward", 0)
+
+    def draw(self, batch):
+        numbers = batch.tolist() if hasattr(batch, "tolist") else batch
+        numbers = numbers if isinstance(numbers, list | tuple) else [numbers]
+        numbers = [int(n) for n in numbers if isinstance(n, int) or hasattr(n, "__index__")]
+        self.coming.append(numbers)
+        if len(self.indices) < MOST:
+            self.indices.extend(numbers)
+
+    def end(self):
+        name = f"{os.getpid()}.{self.loader}.{self.nth}.indices"
+        if self.nth < EPOCHS:
+            (recorder.notes / name).write_bytes(self.indices.tobytes())
+        _settle()
+        backwards = self.backwards + recorder.counts.get("backward", 0)
+        recorder.fact(
+            "epoch", loader=self.loader, nth=self.nth, drawn=len(self.indices), taken=self.taken,
+            whole=self.whole, order=zlib.crc32(self.indices), where=self.where, did=self.did,
+            backwards=backwards, file=name if self.nth < EPOCHS else None,
+        )  # fmt: skip
+
+
+def watch():
+    DataLoader.__init__ = around(DataLoader.__init__, after=_note_made)
+    Subset.__init__ = around(Subset.__init__, after=_note_made)
+    DataLoader.__iter__ = _watch_iter(DataLoader.__iter__)
+    Iterator._next_index = _watch_index(Iterator._next_index)
+    Iterator.__next__ = _watch_next(Iterator.__next__)
+    recorder.at_end.append(_end_all)
+
+
+def _note_made(made, *_, **__):
+    _made[made] = recorder.where()
+
+
+def _watch_iter(make):
+    counted = around(make, recorder.noting("loader"))
+
+    @functools.wraps(make)
+    def wrapped(self):
+        global _making
+        _early.clear()
+        outer, _making = _making, True
+        try:
+            iterator = counted(self)
+        finally:
+            _making = outer
+        _begin(self, iterator)
+        return iterator
+
+    return wrapped
+
+
+def _watch_index(draw):
+    @functools.wraps(draw)
+    def wrapped(self):
+        batch = draw(self)
+        _note_drawn(self, batch)
+        return batch
+
+    return wrapped
+
+
+def _watch_next(advance):
+    @functools.wraps(advance)
+    def wrapped(self):
+        try:
+            batch = advance(self)
+        except StopIteration:
+            _finish(self)
+            raise
+        _note_taken(self, batch)
+        return batch
+
+    return wrapped
+
+
+@recorder.guarded
+def _begin(loader, iterator):
+    if id(loader) not in _numbers:
+        made = _made.get(loader)
+        before = sum(_made.get(other) == made for other in _loaders)
+        _numbers[id(loader)] = zlib.crc32(f"{made} {before}".encode())
+        _loaders.append(loader)
+    number = _numbers[id(loader)]
+    left = [key for key, e in _epochs.items() if e.loader == number or key == id(iterator)]
+    for key in left:
+        _epochs.pop(key).end()
+    epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1, iterator)
+    _epochs[id(iterator)] = epoch
+    _describe(loader, epoch)
+    for batch in _early.pop(id(iterator), []):
+        epoch.draw(batch)
+
+
+def _describe(loader, epoch):
+    sampler, dataset = _distributed(loader), loader.dataset
+    indices = cut = None
+    while (part := _subset(dataset)) is not None:
+        numbers, cut = [int(index) for index in part.indices], _made.get(part)
+        indices = numbers if indices is None else [numbers[index] for index in indices]
+        dataset = part.dataset
+    subset = None
+    if indices is not None and epoch.nth == 0:
+        subset = f"{os.getpid()}.{epoch.loader}.subset"
+        (recorder.notes / subset).write_bytes(array.array("q", indices).tobytes())
+    base = next((n for n, one in enumerate(_bases) if one is dataset), len(_bases))
+    _bases[base : base + 1] = [dataset]
+    shared = isinstance(sampler, DistributedSampler)
+
+    def own(name, other=None):  # a subclass may lack some
+        return getattr(sampler, name, None) if shared else other
+
+    divides = not shared and passes.is_one_of_several() and _divides(sampler)
+    shuffles = getattr(sampler, "shuffle", 0) is True or isinstance(sampler, RandomSampler)
+    recorder.fact(
+        "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
+        dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
+        iterable=_has_no_index(dataset, loader.collate_fn),
+        lists=sketches.of_lists(dataset) if epoch.nth == 0 and passes.is_one_of_several() else {},
+        sampler=type(sampler).__name__,
+        replicas=own("num_replicas"), rank=own("rank"), seed=own("seed") if shuffles else None,
+        divides=divides, shuffle=shuffles, cut=cut, drop_last=own("drop_last", loader.drop_last),
+        replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
+        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+    )  # fmt: skip
+
+
+def _divides(sampler):
+    """Whether it has this rank, as a sampler of the script's own that repeats augmentations."""
+    own = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    return own == (dist.get_world_size(), dist.get_rank())
+
+
+def _has_no_index(dataset, collate):
+    """Whether it draws each sample itself: its __getitem__ never reads the index, or puts another
+    one in its place before. (One that does so later may try again after an error.)"""
+    if isinstance(dataset, range):
+        return collate is not default_collate  # which makes the samples, as a NeighborLoader's
+    if isinstance(dataset, IterableDataset):
+        return True
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or code.co_argcount < 2:
+        return False
+    uses = {}  # of the index, by line
+    for step in dis.get_instructions(code):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        for use, name in zip(re.findall("LOAD|STORE", step.opname), names, strict=False):
+            if name == code.co_varnames[1]:
+                uses.setdefault(step.positions.lineno, set()).add(use)
+    first, *others = [*uses.values(), set()]
+    return first == {"STORE"} or not any("LOAD" in line for line in (first, *others))
+
+
+def _subset(dataset):
+    """The Subset that a dataset is, or that it transforms sample by sample."""
+    inside = [dataset, *getattr(dataset, "__dict__", {}).values()]
+    subsets = [part for part in inside if isinstance(part, Subset)]
+    alone = len(subsets) == 1 and len(subsets[0]) == _length(dataset)
+    return subsets[0] if alone or isinstance(dataset, Subset) else None
+
+
+def _distributed(loader):
+    """Its sampler; if a DistributedSampler is inside, that."""
+    found = [loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler]
+    for sampler in found:
+        while sampler is not None and not isinstance(sampler, DistributedSampler):
+            sampler = getattr(sampler, "sampler", None)
+        if sampler is not None:
+            return sampler
+    return loader.sampler if loader.batch_sampler is None else found[1] or loader.batch_sampler
+
+
+def _length(dataset):
+    try:
+        return len(dataset)
+    except Exception:  # whatever a dataset without a length raises
+        return None
+
+
+def _settle():
+    """What was done since batches came, was done with these."""
+    now = {kind: recorder.counts.get(kind, 0) for kind in DID}
+    if now != _before:
+        alive = [e for e in _fresh if e.iterator() is not None]  # the others gave one batch to see
+        for epoch, kind in itertools.product(alive or _fresh, DID):
+            epoch.did[kind] += now[kind] - _before[kind]
+        _fresh.clear()
+        _before.update(now)
+
+
+@recorder.guarded
+def _note_drawn(iterator, batch):
+    if _making:  # its id may be that of an epoch that was left
+        _early.setdefault(id(iterator), []).append(batch)
+    elif epoch := _epochs.get(id(iterator)):
+        epoch.draw(batch)
+
+
+@recorder.guarded
+def _note_taken(iterator, batch):
+    """Batches come in the order of their indices, whatever the number of workers."""
+    global _contents
+    epoch = _epochs.get(id(iterator))
+    if epoch is None:
+        return
+    _settle()
+    _fresh.add(epoch)
+    passes.loader = epoch.loader
+    epoch.taken += 1
+    indices = epoch.coming.popleft() if epoch.coming else []
+    if not indices or _contents >= CONTENTS or not recorder.due(epoch.taken):
+        return
+    rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
+    if rows is not None and rows.ndim > 0 and len(rows) == len(indices):
+        _contents += len(rows)
+        prints = [fingerprint(row) for row in rows]
+        recorder.fact("content", loader=epoch.loader, nth=epoch.nth, indices=indices, rows=prints)
+
+
+@recorder.guarded
+def _finish(iterator):
+    passes.loader = None
+    if epoch := _epochs.pop(id(iterator), None):
+        epoch.whole = True
+        epoch.end()
+
+
+@recorder.guarded
+def _end_all():
+    while _epochs:
+        _epochs.popitem()[1].end()
+    _loaders.clear()
+    _bases.clear()

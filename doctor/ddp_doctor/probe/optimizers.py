@@ -1,0 +1,163 @@
+"""Watch the steps of optimizers."""
+
+import math
+import weakref
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import passes
+from _ddp_doctor.fingerprints import fingerprint, local, rounded, some, tensors_in
+from torch.optim import optimizer as hooks
+
+FLAT = "_fsdp_flattened"  # an attribute of the parts of FSDP's first version
+RECENT = 16  # steps of all: kept for longer, those of an earlier stage would take memory
+last = None  # the last one that made a step
+stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
+
+steps, _used = {}, {}  # by number: its steps, and the passes it used
+_recent = {}  # by number: one that stepped, and how many steps of all there were
+_numbers = {}  # by id
+
+
+def watch():
+    hooks.register_optimizer_step_pre_hook(_before_step)
+    hooks.register_optimizer_step_post_hook(_after_step)
+    recorder.at_end.append(_note_end)
+
+
+def _before_step(optimizer, args, kwargs):
+    global stepping
+    if not stepping:
+        stepping = optimizer
+        _note_before_step(optimizer, any(map(callable, [*args[1:], *kwargs.values()])))
+
+
+@recorder.guarded
+def _note_before_step(optimizer, closure):
+    """A step with a closure makes its passes itself, as LBFGS does."""
+    number = number_of(optimizer)
+    if recorder.EVERY and number in steps:
+        prints = _prints(parameters_of(optimizer))
+        n, rates = steps[number] + 1, _rates(optimizer)
+        recorder.fact("before", opt=number, n=n, parameters=prints, rates=rates)
+    if number in steps or not _is_one_to_look_at(number):
+        return
+    if closure or _follows_a_pass(optimizer):
+        parameters = parameters_of(optimizer)
+        recorder.fact(
+            "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
+            rates=_rates(optimizer),
+            sharded=any(hasattr(p, "to_local") or hasattr(p, FLAT) for p in parameters),
+            tensor_parallel=any(map(_splits_a_layer, parameters)),
+            numbers=sum(p.numel() for p in parameters), where=recorder.where(),
+            halves=[*rounded(parameters)] if recorder.EVERY else [],
+        )  # fmt: skip
+
+
+def number_of(optimizer):
+    """A script may make a new one each epoch, with the id of one that is gone."""
+    if id(optimizer) not in _numbers:
+        _numbers[id(optimizer)] = recorder.count("optimizer") - 1
+        weakref.finalize(optimizer, _numbers.pop, id(optimizer)).atexit = False
+    return _numbers[id(optimizer)]
+
+
+def _is_one_to_look_at(number):
+    """Of very many, each with few steps, only some."""
+    return recorder.due(number // 8 + 1)
+
+
+def _after_step(optimizer, args, kwargs):
+    global stepping, last
+    if optimizer is not stepping:
+        return
+    stepping = None
+    if _follows_a_pass(optimizer):
+        opt, last = number_of(optimizer), optimizer
+        _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
+        _note_step(optimizer, opt)
+
+
+def _follows_a_pass(optimizer):
+    """Whether it steps after a pass; else torch itself steps, to make its state."""
+    return _passes() > _used.get(number_of(optimizer), 0)
+
+
+def _passes():
+    return recorder.counts.get("forward", 0) + recorder.counts.get("backward", 0)
+
+
+@recorder.guarded
+def _note_step(optimizer, opt):
+    number = steps[opt] = steps.get(opt, 0) + 1
+    for old in [old for old in _recent if _recent[opt][1] - _recent[old][1] > RECENT]:
+        del _recent[old]
+    if not _is_one_to_look_at(opt) or not recorder.due(number):
+        return
+    passes.write_losses()
+    parameters = parameters_of(optimizer)
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
+    squares = [float(g.float().pow(2).sum()) for g in gradients]
+    dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
+    names = [passes.names.get(id(p)) for p in parameters if p.grad is None]
+    recorder.fact(
+        "step", opt=opt, n=number, type=type(optimizer).__name__, **_replica(optimizer),
+        norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
+        reached=any(bool(some(local(p.grad)).any()) for p in dense),
+        backwards=recorder.counts.get("backward", 0), where=recorder.where(),
+        loader=passes.loader, through=passes.through, in_train_mode=passes.in_train_mode,
+    )  # fmt: skip
+
+
+def recent():
+    """The optimizers that made one of the last steps."""
+    return [optimizer for optimizer, _ in _recent.values()]
+
+
+def _rates(optimizer):
+    """Its learning rates. Some optimizers have none, or choose it themselves."""
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    return [float(rate) for rate in rates if rate is not None]
+
+
+def parameters_of(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def state_of(optimizer):
+    """The tensors of its state, also of an optimizer that it wraps."""
+    state = {**optimizer.state}
+    for inner in vars(optimizer).values():
+        state |= inner.state if isinstance(inner, torch.optim.Optimizer) else {}
+    return tensors_in([state.get(p, {}) for p in parameters_of(optimizer)])
+
+
+def _splits_a_layer(parameter):
+    """Whether it is split other than by FSDP, which splits the first dimension over one mesh."""
+    placements = getattr(parameter, "placements", ())
+    return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
+
+
+def _replica(optimizer):
+    parameters = parameters_of(optimizer)
+    tensors = {"parameters": parameters, "state": state_of(optimizer)}
+    tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
+    return {kind: _prints(some) for kind, some in tensors.items()}
+
+
+def _prints(tensors):
+    """Sorted, because an optimizer takes a set, too, which has another order in each process."""
+    return sorted(map(fingerprint, tensors))
+
+
+@recorder.guarded
+def _note_end():
+    """Without the probe, what it keeps would be gone before Python takes itself apart."""
+    global last
+    if last is not None:
+        made = recorder.counts["step"]
+        ends = {number_of(one): _prints(parameters_of(one)) for one in recent()}
+        opt = number_of(last)
+        recorder.fact("last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends)
+    _recent.clear()
+    last = None

@@ -1,0 +1,282 @@
+"""Record what a training process does, without changing it: one JSON object per line.
+
+The probe wraps functions that every script must call, however it is written. Once `import torch`
+has ended, the other files of this folder watch torch. fact_kinds.py lists the lines. A
+line costs some microseconds. The probe writes it before the recorded call continues, so even a
+process that hangs or is killed leaves its last place.
+"""
+
+import faulthandler
+import functools
+import importlib.util
+import json
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+
+facts = importlib.import_module(f"{__name__}.fact_kinds")
+# DOCTOR_PARTS may add some
+PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "precision", "communication",
+         "fault"]  # fmt: skip
+MOST_CALLS = 20_000  # of those that may wait to record, each with its line
+RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
+SHARE = 0.05  # of a process's time that the probe may take
+
+running = threading.local()  # its attribute `watched`: a call is, and calls inside are no facts
+counts = {}  # written at the end: steps, forward passes and the like
+compiling = bool  # becomes torch.compiler.is_compiling
+at_end = []  # functions to call before the process ends
+spent = 0.0  # seconds in our own code
+
+notes = Path(os.path.realpath(os.environ["DOCTOR_FACTS"]))
+homes = [os.path.realpath(home) + os.sep for home in os.environ["DOCTOR_HOME"].split(os.pathsep)]
+_libraries = (
+    *(sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")),
+    os.path.dirname(os.path.realpath(__file__)) + os.sep,
+)
+began = time.perf_counter()
+_file = _newest = None
+
+
+def start():
+    """Start recording. Each Python calls this once, before the script."""
+    _open()
+    os.register_at_fork(after_in_child=_forked)
+    importlib.import_module(f"{__name__}.system").watch()
+    importlib.import_module(f"{__name__}.imports").after("torch", _watch_torch)
+    for path in filter(None, os.environ.get("DOCTOR_PARTS", "").split(os.pathsep)):
+        spec = importlib.util.spec_from_file_location(f"{__name__}.{Path(path).stem}", path)
+        part = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(part)
+
+
+def _open():
+    global _file
+    name = notes / f"{os.getpid()}.jsonl"
+    stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler keeps it open
+    _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
+    fact(
+        "process",
+        parent=os.getppid(),
+        argv=sys.orig_argv[1:],
+        attempt=attempt(),
+        act=int(os.environ.get("DOCTOR_ACT", 0)),
+        node=os.environ.get("DOCTOR_NODE"),
+        torchrun="TORCHELASTIC_RUN_ID" in os.environ,
+        port=os.environ.get("MASTER_PORT"),
+        **{name: int(value) for name, value in ranks.items() if value.isdecimal()},
+    )
+
+
+def fact(kind, **fields):
+    """Write one fact."""
+    _write(kind, _text(kind, **fields))
+
+
+def _write(kind, text):
+    if _file is None and kind in ("joining", "forward"):
+        _open()  # this forked process is a rank
+    if _file is not None:
+        os.write(_file, _line(text))
+
+
+def _text(kind, **fields):
+    if kind in facts.KINDS and (odd := facts.mismatch({"kind": kind, **fields})):
+        kind, fields = "unobserved", {"part": "fact_kinds", "error": odd}
+    return json.dumps({"kind": kind, **fields})[1:-1]
+
+
+_text_of_call = functools.lru_cache(1000)(_text)  # most calls of a line are alike, and json is slow
+
+
+def _line(text):
+    return f'{{"t": {time.monotonic()}, "pid": {os.getpid()}, {text}}}\n'.encode()
+
+
+def call(kind, **fields):
+    """Record a call that may wait for other ranks: the first as lines, then only the newest one.
+
+    So even millions of calls take little room, and the last one of a hanging process is known.
+    The fields are hashable.
+    """
+    global _newest
+    number = count("call")
+    text = f'"call": {number}, {_text_of_call(kind, **fields)}'
+    if EVERY or number <= MOST_CALLS:
+        _write(kind, text)
+    elif _file is not None:
+        if _newest is None:
+            name = notes / f"{os.getpid()}.newest"
+            _newest = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.pwrite(_newest, _line(text).ljust(500)[:500] + b"\n", 0)
+
+
+def count(name, number=1):
+    """Add to a counter of this process, and return it."""
+    counts[name] = counts.get(name, 0) + number
+    return counts[name]
+
+
+def noting(kind, **fields):
+    """A function that writes one fact, whatever its arguments."""
+    text = _text(kind, **fields)
+    return lambda *_, **__: _write(kind, text)
+
+
+def due(number):
+    """Whether to look at step `number` closely: 1 to 8, then powers of two and each 500th.
+
+    Not if the probe has already taken its share of this process's time.
+    """
+    if EVERY or number <= 8:
+        return True
+    if number & (number - 1) and number % 500:
+        return False
+    affordable = spent < SHARE * (time.perf_counter() - began)
+    count("looked at" if affordable else "throttled")
+    return affordable
+
+
+def guarded(note):
+    """`note`, but an exception in it becomes a fact and goes no further."""
+
+    @functools.wraps(note)
+    def wrapped(*args, **kwargs):
+        global spent
+        begin = time.perf_counter()
+        try:
+            note(*args, **kwargs)
+        except Exception as error:
+            if count(f"unobserved {note.__name__}") <= 3:
+                fact("unobserved", part=note.__name__, error=repr(error)[:300])
+        finally:
+            spent += time.perf_counter() - begin
+
+    return wrapped
+
+
+def attempt():
+    """How many times the script has started before: earlier acts, and restarts."""
+    acts = int(os.environ.get("DOCTOR_ACT", 0))
+    return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def around(function, before=None, after=None, failed=None):
+    """`function`, with calls of `before` and `after` around it, with the same arguments.
+
+    After an exception, `failed` is called in place of `after`, and gets it as `error`. None is
+    called in a thread that already runs a function of this kind.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        if compiling() or getattr(running, "watched", False):
+            return function(*args, **kwargs)
+        if before:
+            before(*args, **kwargs)
+        running.watched = True
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            if failed:
+                failed(*args, error=error, **kwargs)
+            raise
+        finally:
+            running.watched = False
+        if after:
+            after(*args, **kwargs)
+        return result
+
+    return wrapped
+
+
+def place(path):
+    """A path relative to the run's folder, as in the facts. A link is a name, too."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return _relative(os.path.join(os.path.realpath(folder), name))
+
+
+def _relative(path):
+    return os.path.relpath(path, homes[0]) if path.startswith(tuple(homes)) else path
+
+
+def where(frame=None):
+    """The innermost running line of the user's own files; None if there is none.
+
+    With `frame`, of this and those outside of it.
+    """
+    return next((line_of(*place) for place in _theirs(frame)), None)
+
+
+def caller():
+    """The innermost one in another file than `where()`: a helper's is seldom the one to change."""
+    places = [*_theirs()]
+    return next((line_of(*place) for place in places if place[0] != places[0][0]), None)
+
+
+def _theirs(frame=None):
+    """File and number of each running line of the user's own, the innermost first."""
+    frame = frame or sys._getframe(1)
+    while frame:
+        if is_theirs(frame.f_code.co_filename):
+            yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
+def line_of(file, number):
+    return f"{_named(file)}:{number}"
+
+
+@functools.cache
+def _named(file):
+    return _relative(os.path.realpath(file))
+
+
+@functools.cache
+def their_files():
+    """The user's own modules that are loaded, as paths in the facts."""
+    known = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    files = [one.get("__file__") for one in known]  # to ask a lazy module would import it
+    return [place(file) for file in files if file and is_theirs(file)]
+
+
+@functools.cache  # a call asks it for each running function, and realpath asks the file system
+def is_theirs(file):
+    path = os.path.realpath(file)
+    return (
+        file[:1] != "<"
+        and path.startswith(tuple(homes))
+        and os.path.isfile(path)  # a compiled library has relative names of its sources
+        and not path.startswith(_libraries)
+        and f"{os.sep}site-packages{os.sep}" not in path
+        and os.path.basename(file) not in os.environ.get("DOCTOR_NOT_THEIRS", "").split(os.pathsep)
+    )
+
+
+def is_recording():
+    """Whether this process writes facts: not a DataLoader's worker, for one."""
+    return _file is not None
+
+
+def _forked():
+    global _file, _newest
+    _file = _newest = None  # a DataLoader worker, unless it trains
+
+
+def _watch_torch(torch):
+    global compiling
+    compiling = torch.compiler.is_compiling
+    before = ["on_cpu"] if "DOCTOR_CPU" in os.environ else []
+    after = ["large_batches"] if "DOCTOR_PARITY" in os.environ else []
+    for part in (*before, *PARTS, *after):
+        try:
+            importlib.import_module(f"{__name__}.{part}").watch()
+        except Exception as error:  # another torch version: the run has fewer facts
+            fact("unobserved", part=part, error=repr(error)[:300])

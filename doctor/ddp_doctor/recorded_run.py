@@ -1,0 +1,201 @@
+"""What a run did, by attempt and rank: a view of the facts in probe/fact_kinds.py."""
+
+import array
+import contextlib
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+ENDS = ("done", "first", "step", "joined", "fault", "exit", "raised", "left", "forward", "loading")
+
+
+class Facts:
+    facts: list[dict]
+
+    def all(self, *kinds: str) -> list[dict]:
+        return [fact for fact in self.facts if fact["kind"] in kinds]
+
+    def first(self, *kinds: str) -> dict | None:
+        return next(iter(self.all(*kinds)), None)
+
+
+@dataclass(eq=False)
+class Worker(Facts):
+    """A process that trains, or should."""
+
+    ends: ClassVar[tuple[str, ...]] = ENDS  # facts after which it waits no more
+    process: dict
+    facts: list[dict] = field(repr=False)
+
+    @cached_property
+    def rank(self) -> int | None:
+        return (self.first("joined") or self.process).get("rank")
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}" if self.rank is not None else "a process"
+
+    @property
+    def node(self) -> str | None:
+        return self.process["node"]
+
+    @cached_property
+    def waits(self) -> dict | None:
+        """The call in which it waits: its last fact, if that began a collective or the like.
+
+        A rank that lost its peer was waiting too, because other ranks would not notice.
+        """
+        lonely = any(lost(fact) for fact in self.all("raised"))
+        for fact in reversed(self.facts):
+            if fact["kind"] in ("collective", "backward", "joining"):
+                return fact
+            if lonely and fact["kind"] in ("raised", "exit"):
+                continue
+            if fact["kind"] in self.ends:
+                return None
+        return None
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """What the probe counted until the process ended; of a killed one, nothing."""
+        return (self.all("exit") or [{}])[-1].get("counts", {})
+
+    @cached_property
+    def number_of_steps(self) -> int:
+        seen = [fact["n"] for fact in self.all("step")]
+        saved = [fact["step"] for fact in self.all("saved")]  # a process that was ended counts none
+        return max(self.counts.get("step", 0), *seen, *saved, 0)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """The workers that started together: at the first start, or at a restart."""
+
+    number: int
+    workers: list[Worker]  # by rank
+
+    @property
+    def ranks(self) -> list[Worker]:
+        """The workers that joined the process group."""
+        return [worker for worker in self.workers if worker.first("joined")]
+
+    @property
+    def trained(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.first("step")]
+
+
+class Run(Facts):
+    """A recorded run."""
+
+    worker = Worker
+    reference = None  # the undisturbed run, if a rank of this one was killed
+    repeats = None  # whether two undisturbed runs ended with equal weights
+    equally_long = True  # whether they made equally many steps: not, if a clock ends them
+
+    def __init__(self, facts: list[dict], notes: Path | None = None, homes: tuple[Path, ...] = ()):
+        self.facts = sorted(facts, key=lambda fact: fact["t"])
+        self.notes, self._homes, self._indices = notes, homes, {}
+
+    @cached_property
+    def status(self) -> int | None:
+        """The exit status of the first command; None if it had to be ended."""
+        return self.first("ended")["status"] if self.first("ended") else None
+
+    @cached_property
+    def trained(self) -> list[Worker]:
+        """The workers that made optimizer steps, of the first attempt that has any."""
+        return next((a.trained for a in self.attempts if a.trained), [])
+
+    @cached_property
+    def replicas(self) -> list[Worker]:
+        """These workers, if each has a rank: others need not train one model."""
+        return self.trained if all(worker.rank is not None for worker in self.trained) else []
+
+    @cached_property
+    def ranks(self) -> list[Worker]:
+        """The workers of that attempt: those in the process group, or the one that trained."""
+        first = next((a for a in self.attempts if a.trained), self.attempts[0])
+        return first.ranks or first.trained
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The text of each file of the user's that a fact names, by its relative path."""
+        named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
+        texts = {}
+        for file in sorted(named.union(*[fact["files"] for fact in self.all("joining")])):
+            for home in self._homes:
+                if (path := home / file).is_file():
+                    texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))
+        return texts
+
+    def indices(self, file: str) -> list[int]:
+        """What a loader drew, or a Subset holds: a file that the probe has written."""
+        if file not in self._indices:
+            self._indices[file] = array.array("q", (self.notes / file).read_bytes()).tolist()
+        return self._indices[file]
+
+    def begins(self, path: str, magic: bytes) -> bool:
+        """Whether a file in the user's folders begins with these bytes, after the run."""
+        for file in [home / path for home in self._homes]:
+            with contextlib.suppress(OSError), file.open("rb") as opened:
+                if opened.read(len(magic)) == magic:
+                    return True
+        return False
+
+    @cached_property
+    def processes(self) -> list[Worker]:
+        """All processes that ran the script, without launchers and Python's own helpers."""
+        facts = {}
+        for fact in self.facts:
+            facts.setdefault(fact["pid"], []).append(fact)
+        return [
+            self.worker(mine[0], mine)
+            for pid, mine in facts.items()
+            if pid and mine[0]["kind"] == "process" and not is_helper(mine[0])
+        ]
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """At least one attempt, perhaps without workers."""
+        numbers = {worker.process["attempt"] for worker in self.processes} | {0}
+        return [Attempt(number, self._workers(number)) for number in sorted(numbers)]
+
+    def _workers(self, number):
+        ours = [worker for worker in self.processes if worker.process["attempt"] == number]
+        parents = {worker.process["parent"] for worker in ours}
+        training = [worker for worker in ours if worker.first("joined", "batch", "step")]
+        workers = training or [w for w in ours if w.process["pid"] not in parents]
+        return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
+
+    @cached_property
+    def crash(self) -> dict | None:
+        """The first exception that is neither the check's own fault nor a lost peer."""
+        caused = {fact["pid"] for fact in self.all("fault")}
+        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
+        return next((fact for fact in own if not lost(fact)), None)
+
+    def who(self, fact: dict) -> str:
+        """The name of the process that recorded a fact."""
+        worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
+        return worker.name if worker else "the run"
+
+
+def lost(fact: dict) -> bool:
+    """Whether an exception only says that another process has gone, or that the check ended it."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "the workshop")
+    return any(sign in fact["message"] for sign in signs)
+
+
+def is_helper(process):
+    """Whether it does not run the script: torchrun itself, or a helper of multiprocessing."""
+    words = process["argv"]
+    launcher = any(os.path.basename(w) == "torchrun" or w == "torch.distributed.run" for w in words)
+    serves = any("import" in w and "multiprocessing" in w and "spawn_main" not in w for w in words)
+    return serves or (launcher and not process["torchrun"])
+
+
+def shown(numbers: list[int], most: int = 3) -> str:
+    """The first few numbers: `0, 2, 4 …`."""
+    return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")

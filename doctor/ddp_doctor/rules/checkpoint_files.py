@@ -1,0 +1,174 @@
+"""Checkpoints: who writes them, how, and what is in them."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+from ..rule import rule
+from .wording import ranks, times
+
+ZIP = b"PK"  # torch.save writes a zip archive
+
+
+def saves(run, state=False):
+    """Checkpoints as (worker, fact, final path). Files without weights of the run do not count,
+    nor do those with the state of an optimizer alone, but for `state`.
+
+    What is saved to memory is in the file that is opened next, as with Lightning and Fabric.
+    """
+    found = []
+    for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
+        for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
+            if fact["kind"] != "saved" or not _is_checkpoint(fact, state):
+                continue
+            if not fact["path"] and following["kind"] in ("opened", "elsewhere"):
+                written = {"path": following["path"], "existed": following.get("existed", False)}
+                there = fact | written  # perhaps renamed later
+                fact = there if run.begins(final(run, there), ZIP) else fact
+            if fact["path"]:
+                found.append((worker, fact, final(run, fact)))
+    return found
+
+
+def _is_checkpoint(fact, state):
+    parts = fact["parts"] if state else []
+    return _has(fact, "weights") or any(_has(part, "state") for part in parts)
+
+
+def final(run, fact):
+    """The path that a written file has in the end: renaming changes it."""
+    path = fact["path"]
+    for rename in run.all("renamed"):
+        if rename["t"] > fact["t"] and rename["source"] == path:
+            path = rename["path"]
+    return path
+
+
+def _called(fact):
+    """Whose call of a helper it was: there it is mostly to be changed."""
+    return f"; called from {fact['caller']}" if fact["caller"] else ""
+
+
+@rule("error")
+def several_writers(run):
+    """Several ranks write the same file.
+
+    They write at the same time, so the file may be damaged. Let rank 0 save, and the others
+    continue.
+    """
+    writers = defaultdict(dict)
+    for worker, fact, path in saves(run):
+        for name in (path, fact["path"]):  # if one rank's renaming fails, only the second is equal
+            if not fact["together"]:
+                writers[worker.node, name].setdefault(worker.rank, (worker, fact))
+    for (_, path), those in writers.items():
+        if len(those) > 1:
+            workers = [worker for _, (worker, _) in sorted(those.items())]
+            fact = those[max(those)][1]  # not rank 0's call, which may stay
+            yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
+            return
+
+
+@rule("warning")
+def in_place(run):
+    """A checkpoint is overwritten in place.
+
+    If the process dies while it writes, half a file is left and the old one is gone. Write to
+    another name, and `os.replace` it when it is whole.
+    """
+    renamed = {fact["source"] for fact in run.all("renamed")}
+    over, seen = [], {}  # a file of an earlier run may have had the name before
+    for worker, fact, path in saves(run, state=True):
+        step = seen.get((worker, path))
+        again = fact["existed"] and step is not None and (step != fact["step"] or not step)
+        seen[worker, path] = fact["step"]
+        if again and fact["path"] not in renamed and not fact["together"]:
+            over.append((fact, path))
+    if over:
+        paths = [path for _, path in over]
+        fact, path = max(over, key=lambda one: paths.count(one[1]))
+        number = paths.count(path)
+        yield f"{path}: overwritten {times(number)}{_called(fact)}", fact["where"]
+
+
+@rule("warning")
+def state_missing(run):
+    """The checkpoint lacks state that the training needs.
+
+    A resumed run begins without it, so its weights differ from those of a run that was not
+    interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
+    """
+    states = [fact for worker in run.ranks for fact in worker.all("saved")]
+    whole = {part["opt"] for fact in states for part in fact["parts"] if _has(part, "state")}
+    due, places = {}, []
+    for worker, fact, path in saves(run):
+        parts = [part for part in fact["parts"] if _has(part, "weights")]
+        parts = [part for part in parts if _continues(worker, fact, str(part["opt"]))]
+        due |= {part["opt"]: part["kept"] for part in parts}
+        places += [(fact, path)] if parts else []
+    saved, every = sum(due[opt] for opt in due if opt in whole), sum(due.values())
+    if saved < every:
+        fact, path = places[-1]
+        yield (
+            f"{path} has {saved} of {every} tensors of optimizer state{_called(fact)}"
+        ), fact["where"]
+    keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
+    scales = any(worker.counts.get("scaler") for worker in run.trained)
+    if places and scales and "_growth_tracker" not in keys:
+        with_state = [one for one in places if any(_has(p, "state") for p in one[0]["parts"])]
+        fact, path = (with_state or places)[-1]
+        yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
+
+
+def _has(part, what):
+    return (part[what] or 0) >= 0.5
+
+
+def _continues(worker, fact, opt):
+    """Whether the optimizer made more steps after a save. A new one would begin without state."""
+    last = worker.first("last")
+    if not last:
+        return fact["step"] < worker.number_of_steps
+    return last["made"][opt] > fact["made"][opt]
+
+
+@rule("note")
+def wrapped_names(run):
+    """The saved weights have the names of a wrapper.
+
+    A model without DDP or torch.compile cannot load them. Save the state_dict of the module inside.
+    """
+    for _, fact, path in saves(run):
+        for leaf in fact["content"]:
+            for prefix in ("module.", "_orig_mod."):
+                key = leaf["key"] or ""
+                if leaf["print"] and key.startswith(prefix) and key not in fact["names"]:
+                    yield f"{path} has {key!r}", fact["where"]
+                    return
+
+
+@rule("warning")
+def last_steps_lost(run):
+    """The last steps are in no checkpoint.
+
+    The training ends between two checkpoints. Save once more at the end.
+    """
+    if run.status != 0 or not run.trained:
+        return
+    by_step = {fact["step"]: fact for _, fact, _ in saves(run)}
+    steps, end = sorted(by_step), max(worker.number_of_steps for worker in run.trained)
+    gaps = {later - earlier for earlier, later in pairwise(steps)}
+    lost = end - steps[-1] if steps else 0
+    regular = len(gaps) == 1 and (len(steps) > 2 or steps[0] in gaps)  # else the two best results
+    if regular and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
+        yield (
+            f"{end:,} steps ran, the last checkpoint has {steps[-1]:,}: {lost:,} are lost"
+            f"{_called(by_step[steps[-1]])}"
+        ), by_step[steps[-1]]["where"]
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    if run.trained and not saves(run):
+        some = any(fact for worker in run.ranks for fact in worker.all("saved"))
+        why = "none of the saved files has the optimizer's weights" if some else "none was saved"
+        yield f"checkpoints: {why}"

@@ -1,0 +1,260 @@
+"""Does the run end, and how?"""
+
+import re
+import signal
+from itertools import zip_longest
+
+from ..recorded_run import Worker, lost
+from ..rule import rule
+from .wording import constants, exception, ranks, trees
+
+NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
+
+LONG = 60  # seconds
+NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL", re.I)
+
+
+@rule("error")
+def nothing_trained(run):
+    """The command ends well without a single optimizer step.
+
+    A green check that ran nothing. On a machine without a GPU, a script that starts one process per
+    GPU starts none.
+    """
+    trained = any(_trained(w) or w.first("loaded") for w in run.processes)
+    if run.status == 0 and not trained and not [*crashed(run)]:
+        started = len(run.attempts[0].ranks)
+        yield f"exit status 0, no optimizer step; {started} processes joined a group", None
+
+
+def _trained(worker):
+    """Also without an optimizer of torch."""
+    return worker.first("step") or worker.counts.keys() & {"backward", "grad"}
+
+
+@rule("error")
+def crashed(run):
+    """A process ends with an exception.
+
+    The first one is the cause. What the other ranks say about a lost connection only follows.
+    """
+    workers = run.attempts[-1].workers
+    failed = workers and all(worker.first("raised") for worker in workers)  # a parent may wait on
+    if run.first("hung", "late") and not failed:
+        return
+    raised = run.all("raised") if run.status else _hidden(run)
+    own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
+    if own:
+        gpu = NO_GPU.search(own[0]["message"]) and "; `--cpu 2` would run it without a GPU"
+        told = f"{run.who(own[0])}: {exception(own[0])}"
+        yield f"{told}{gpu or ''}", own[0]["where"]
+        if "finished reduction" in own[0]["message"]:
+            yield from _unused(run)
+    if own or not run.status:
+        return
+    last, status = run.attempts[-1], run.status
+    if alone := _alone(last.ranks):
+        yield f"{run.who(alone)} waits for others, which have ended well", alone["where"]
+        return
+    gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
+            if not w.first("exit", "raised")]  # fmt: skip
+    for fact in run.all("raised"):  # mp.spawn knows which process was first
+        if found := re.search(r"process (\d+) terminated with signal (SIG\w+)", fact["message"]):
+            number, status = int(found[1]), -signal.Signals[found[2]]
+            gone = [w for w in gone if w.rank == number] or gone
+    if gone:
+        place = (gone[0].waits or {}).get("where")
+        yield f"{gone[0].name} {_killed(status)}", place
+
+
+def _hidden(run):
+    """What ended workers, though a launcher's exit status hides it."""
+    last = run.attempts[-1]
+    raised = [fact for worker in last.trained or last.workers for fact in worker.all("raised")]
+    return sorted(raised, key=lambda fact: fact["t"])
+
+
+def _alone(ranks):
+    """The exception of the last rank, if it lost its peers because they had all ended well."""
+    raised = [fact for worker in ranks for fact in worker.all("raised") if lost(fact)]
+    well = [w for w in ranks if (w.first("exit") or {"status": 1})["status"] in (0, None)]
+    ended = [worker for worker in well if not worker.first("raised")]
+    return raised[0] if raised and ranks and len(ended) == len(ranks) - 1 else None
+
+
+def _killed(status):
+    number = -status if status < 0 else status - 128
+    known = {s.value: s.name for s in signal.Signals}
+    name = known.get(number)
+    why = {
+        "SIGKILL": "the system may have run out of memory",
+        "SIGABRT": "a native library gave up, and has printed why",
+        "SIGBUS": "its shared memory (/dev/shm) may be full",
+        "SIGSEGV": "a native library accessed wrong memory",
+    }.get(name, "a launcher's output may name the signal; -9 is mostly a lack of memory")
+    return f"was killed{f' by {name}' if name else ''}: {why}"
+
+
+def _unused(run):
+    for worker in run.trained:
+        for fact in worker.all("step"):
+            if fact["without"]:
+                names = ", ".join(fact["without"][:5])
+                yield f"without gradient at step {fact['n']}: {names}", fact["where"]
+                return
+
+
+@rule("error")
+def hung(run):
+    """All ranks wait for each other.
+
+    Every rank must make the same collective calls in the same order. Look for a branch that only
+    one rank takes: validation, saving, an early stop, one batch more.
+    """
+    if run.first("hung") or _all_wait_long(run):
+        ranks = run.attempts[-1].workers
+        calls = [f"{w.name} in {_call(w.waits)}" for w in ranks if w.waits]
+        gone = [f"{w.name} has ended" for w in ranks if w.first("exit") and not w.waits]
+        waits = next((w.waits["where"] for w in ranks if w.waits), None)
+        yield "; ".join(calls + gone), waits
+
+
+def _all_wait_long(run):
+    """Whether the limit ended ranks that had long waited: with NCCL, waiting looks like work."""
+    late = any("nccl" in fact["backend"] for fact in run.all("joined")) and run.first("late")
+    alive = [w for w in run.attempts[-1].workers if not w.first("exit", "raised")]
+    return late and alive and all(w.waits and late["t"] - w.waits["t"] > LONG for w in alive)
+
+
+def _call(fact):
+    return f"{fact.get('what', fact['kind'])} ({fact['where']})"
+
+
+@rule("error")
+def calls_differ(run):
+    """The ranks make different collective calls.
+
+    The n-th call of one rank meets the n-th call of the others, whatever they are. Ranks that
+    disagree hang, crash, or mix up data.
+    """
+    workers = run.attempts[-1].ranks
+    if not (run.status or run.first("hung", "late")):
+        return
+    for number, (one, mine), (other, theirs) in differences(workers):
+        if mine and theirs:
+            yield (
+                f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
+            ), theirs["where"]
+        elif run.first("hung"):
+            who, call = (one, mine) if mine else (other, theirs)
+            yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
+        else:
+            continue
+        return
+
+
+def differences(workers: list[Worker]):
+    """Where each rank's calls first differ from rank 0's: the number, and a rank and call twice.
+
+    A call is None after a rank's last one.
+    """
+    first = calls(workers[0]) if workers else []
+    for other in workers[1:]:
+        for number, (mine, theirs) in enumerate(zip_longest(first, calls(other)), 1):
+            if not (mine and theirs) or _kind(mine) != _kind(theirs):
+                yield number, (workers[0], mine), (other, theirs)
+                break
+
+
+def calls(worker: Worker) -> list[dict]:
+    """Its collectives of all ranks. The backward pass of DDP is one, too."""
+    found, ddp = [], False
+    for fact in worker.all("collective", "backward"):
+        ddp |= fact.get("what") == "DDP"
+        if not fact.get("part") and (fact["kind"] == "collective" or ddp):
+            found.append(fact)
+    return found
+
+
+def _kind(call):
+    what = call.get("what", "backward")
+    return what, 0 if what == "DDP" else call.get("bytes", 0)  # DDP itself compares models
+
+
+def _named(call):
+    what, size = call.get("what", "backward"), call.get("bytes", 0)
+    return f"{what}{f' of {size:,} bytes' if size else ''} ({call['where']})"
+
+
+@rule("warning")
+def unequal_steps(run):
+    """The ranks make different numbers of optimizer steps.
+
+    The ranks that are ahead train alone at the end, or wait for ever. Give every rank as many
+    batches as the others.
+    """
+    counted = [worker for worker in run.replicas if worker.counts]
+    if run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:
+        shown = ", ".join(f"{w.name}: {w.number_of_steps:,}" for w in counted)
+        yield shown, None
+
+
+@rule("warning")
+def left_running(run):
+    """Processes still run when the command has ended.
+
+    They keep memory, ports and GPUs. End what the script starts, also when it fails.
+    """
+    if left := run.all("leftover"):
+        yield f"{len(left)} had to be killed", None
+
+
+@rule("warning")
+def fixed_port(run):
+    """The script itself sets the port at which its processes meet.
+
+    A second job on the same machine fails with EADDRINUSE. Use torchrun, or let the system choose a
+    free port.
+    """
+    for worker in run.processes:
+        fact, given = worker.first("joining"), _outermost(run, worker.process)
+        if not fact or not fact["port"] or str(fact["port"]) == given["port"]:
+            continue
+        port = rf"(?<!\d){fact['port']}(?!\d)"
+        if re.search(port, " ".join(given["argv"])):
+            continue  # it is an option's value
+        for sign in (re.escape(fact["address"] or "") or port, port):
+            for path, tree in trees(run):
+                if lines := [line for line, value in constants(tree) if re.search(sign, value)]:
+                    yield f"port {fact['port']}", f"{path}:{min(lines)}"
+                    return
+
+
+def _outermost(run, process):
+    """The process of the script that started it: what that one sets, its children inherit."""
+    all_by_pid = {worker.process["pid"]: worker.process for worker in run.processes}
+    seen = set()
+    while process["parent"] in all_by_pid and process["pid"] not in seen:
+        seen.add(process["pid"])
+        process = all_by_pid[process["parent"]]
+    return process
+
+
+@rule("note")
+def group_not_left(run):
+    """A process never calls destroy_process_group.
+
+    Ranks that end at different times then print warnings, and with NCCL may hang at the end.
+    """
+    stay = [worker for worker in run.ranks if worker.first("joined") and not worker.first("left")]
+    if run.status == 0 and stay:
+        yield ranks(stay), None
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    loaded = run.first("loaded")
+    if run.status == 0 and loaded and not any(map(_trained, run.processes)):
+        yield f"the training: no step was made; has the run in {loaded['path']} ended before?"
+    if any(map(_trained, run.processes)) and not run.trained:
+        yield "the steps: none was made by an optimizer of torch"

@@ -1,0 +1,73 @@
+"""What an epoch draws, beside the samples of other ranks."""
+
+from collections import defaultdict
+
+from ..rule import rule
+from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
+
+
+@rule("warning")
+def every_epoch_alike(run):
+    """Every epoch has the same order of samples.
+
+    The batches are the same each time, so training is noisier than it looks. Call
+    `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
+    """
+    alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
+    for (worker, loader), fact in loadings(run).items():
+        anew = None if fact["subset"] else fact["made"]
+        alike[worker, fact["base"], anew or loader].append(fact)
+    for (worker, *_), facts in alike.items():
+        fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
+        epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
+        whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
+        if not fact["shuffle"] or fact["iterable"]:
+            continue
+        number, drawn = 2, max((_turn(run, epoch) for epoch in epochs), default=0)
+        if len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
+            number, drawn = len(whole), whole[0]["drawn"]
+        if drawn:
+            told = "" if fact["epoch"] is None else "; set_epoch was not called"
+            same = f"{number} epochs drew the same {drawn:,} samples in one order"
+            yield f"{same}{told}", fact["where"]
+            return
+
+
+def _turn(run, epoch):
+    """How many samples an endless sampler drew before they came again in the same order, or 0."""
+    drawn = indices_of(run, epoch)
+    turn = len({*drawn})
+    return turn if turn > 8 and drawn[:turn] == drawn[turn : 2 * turn] else 0
+
+
+@rule("note")
+def eval_padded(run):
+    """The evaluation counts some samples twice.
+
+    DistributedSampler repeats samples until all ranks have the same number. Let each rank take
+    every N-th sample instead, and divide sums over all ranks by the true number.
+    """
+    for (_, loader), fact in loadings(run).items():
+        evaluates = loader in loaders_of(run, training=False) and loader not in loaders_of(run)
+        rest = -(fact["size"] or 0) % (fact["replicas"] or 1)
+        if evaluates and rest and not fact["drop_last"]:
+            yield (
+                f"{fact['size']:,} samples on {fact['replicas']} ranks: {rest} twice"
+            ), fact["where"]
+            return
+
+
+@rule("note")
+def loader_restarts(run):
+    """A loader is started only to look at its first batch.
+
+    Every `next(iter(loader))` starts its workers and draws a batch, and throws both away.
+    """
+    for worker in run.trained[:1]:
+        left = [
+            fact
+            for fact in worker.all("epoch")
+            if fact["taken"] == 1 and not fact["whole"] and not any(fact["did"].values())
+        ]
+        if len(left) > 1:
+            yield f"{len(left)} iterations were left after one batch", left[0]["where"]

@@ -1,0 +1,146 @@
+"""Do the replicas stay equal, and do they learn?"""
+
+from collections import defaultdict
+
+from ..rule import rule
+from .wording import ranks, where
+
+
+def steps_by_rank(run):
+    """Per rank that trained: its looked-at steps, keyed by optimizer and number."""
+    return {
+        worker: {(fact["opt"], fact["n"]): fact for fact in worker.all("step")}
+        for worker in run.trained
+    }
+
+
+def _common(table):
+    keys = set.intersection(*map(set, table.values())) if table else set()
+    return sorted(keys, key=lambda key: (key[1], key[0]))
+
+
+def is_sharded(run) -> bool:
+    """Whether ranks have parts of the weights, or different models: they cannot be compared."""
+    first = [fact for worker in run.trained for fact in worker.all("first")]
+    sizes = {(fact["opt"], fact["numbers"]) for fact in first}
+    differ = len(sizes) > len({opt for opt, _ in sizes})
+    own = any(fact["sharded"] for fact in first) or any(f["ignored"] for f in run.all("replicated"))
+    return differ or own or holds_parts(run)
+
+
+def same_inputs(run) -> int:
+    """In how many looked-at forward passes two ranks had the same inputs; 0 if not in all."""
+    if len(run.trained) < 2:
+        return 0
+    one, other = ({f["n"]: f["inputs"] for f in w.all("forward")} for w in run.trained[:2])
+    common = one.keys() & other.keys()
+    return len(common) if all(one[n] == other[n] for n in common) else 0
+
+
+def holds_parts(run) -> bool:
+    """Whether each rank has a part of one model, without DDP or DTensor: activations are sent to
+    the next, parts of a layer with the same inputs are summed, or all exchange them."""
+    begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
+    sharded = any(fact["sharded"] for fact in run.all("first"))  # FSDP gathers weights inside
+    inside = any(fact["inside"] for fact in run.all("collective")) and same_inputs(run) > 1
+    sent = run.first("peer") or (inside and not sharded)
+    exchanged = any(f["inside"] and "all_to_all" in f["what"] for f in run.all("collective"))
+    return exchanged or (bool(sent) and len(begins) > 1 and not run.first("replicated"))
+
+
+@rule("error")
+def diverged(run):
+    """The ranks have different weights.
+
+    Each rank trains its own model, and only one of them is saved. Wrap the model in DDP before
+    the first step, call the DDP object and not the module inside, and change weights on no rank
+    alone.
+    """
+    if len(run.replicas) < 2 or is_sharded(run):
+        return
+    table = steps_by_rank(run)
+    differ = [
+        key
+        for key in _common(table)
+        if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
+    ]
+    last = {opt: (opt, n) for opt, n in _common(table) if _lasts(run, opt)}
+    differ = [
+        (opt, n) for opt, n in differ if last.get(opt) in differ and not _ends_equal(run, opt)
+    ]
+    if not differ:
+        return
+    opt, step = differ[0]
+    begins = {str(f["parameters"]) for w in run.trained for f in w.all("first") if f["opt"] == opt}
+    since = "before the first step" if len(begins) > 1 else f"after step {step}"
+    bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
+    cause = "" if run.first("replicated") else "; no model is in DDP"
+    if bypass:
+        cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
+    place = bypass[0]["where"] if bypass else next(iter(table.values()))[opt, step]["where"]
+    yield f"{ranks(run.trained)} differ {since}{cause}", place
+
+
+def _lasts(run, opt):
+    """Not if it made few steps as a trial, or has its like before or after it, one for each task.
+
+    Of such ones, only that of the last step.
+    """
+    worker, times = run.trained[0], defaultdict(list)
+    for step in worker.all("step"):
+        times[step["opt"]].append(step["t"])
+    kinds = {fact["opt"]: (fact["type"], fact["numbers"]) for fact in worker.all("first")}
+    own, alike = times[opt], [times[n] for n in times if kinds.get(n) == kinds.get(opt)]
+    alone = not any(own[-1] < other[0] or other[-1] < own[0] for other in alike)
+    return len(own) > 2 and (alone or (worker.first("last") or {}).get("opt") == opt)
+
+
+def _ends_equal(run, opt):
+    """Whether the ranks end with equal weights, as after averaging them now and then.
+
+    Also if it is not known: only the newest optimizers are looked at there.
+    """
+    lasts = [worker.all("last")[-1] for worker in run.trained if worker.first("last")]
+    return len({str(last["ends"].get(str(opt))) for last in lasts}) == 1
+
+
+@rule("error")
+def learns_nothing(run):
+    """The steps train nothing.
+
+    Look at what the loss depends on: a loss over one class, a detached output, `zero_grad` between
+    `backward` and `step`, or an optimizer that has the parameters of another copy of the model.
+    """
+    for worker in run.trained[:1]:
+        for first in worker.all("first"):
+            steps = [fact for fact in worker.all("step") if fact["opt"] == first["opt"]]
+            if len(steps) < 3:
+                continue
+            unchanged = len({str(fact["parameters"]) for fact in [first, *steps]}) == 1
+            unchanged &= any(fact["reached"] for fact in steps)
+            if all(fact["norm"] is None for fact in steps):
+                why = "no parameter has a gradient"
+            elif not any(fact["norm"] for fact in steps):
+                why = "every gradient is exactly 0"
+            elif unchanged and len(steps) > 4 and any(first["rates"]):
+                why = f"no weight changes, at a learning rate of {max(first['rates']):g}"
+            else:
+                continue
+            yield (
+                f"in all looked-at steps, 1 to {steps[-1]['n']:,}, {why}"
+            ), where([worker], "backward", "step")
+
+
+@rule("error")
+def nan(run):
+    """A gradient is not a number.
+
+    From that step on all weights are NaN. Typical causes: weights that were never initialised, a
+    learning rate that is too large, a division by zero, or fp16 without a GradScaler.
+    """
+    for worker in run.trained:
+        for fact in worker.all("step"):
+            if fact["norm"] is not None and fact["norm"] != fact["norm"]:
+                step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
+                yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
+                return

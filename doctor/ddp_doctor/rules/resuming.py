@@ -1,0 +1,212 @@
+"""Does a run that was killed end like one that was not? Only after `--restart`.
+
+Their `run` is described in killed_run.py.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+
+from ..recorded_run import lost
+from ..rule import rule
+from . import killed_run
+from .replicas import diverged
+from .wording import exception
+
+
+@rule("error")
+def resume_fails(run):
+    """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
+
+    What was trained is lost. An UnpicklingError is from `torch.load`: it reads tensors, numbers and
+    texts only, unless `weights_only=False` is passed for a file that you trust.
+    """
+    raised, status = _failure(run)
+    if raised:
+        yield f"{run.who(raised)}: {exception(raised)}", raised["where"]
+        return
+    made = f"exit status {status}" if status else _made_without(run)
+    if made and killed_run.resumed_from(run, failed=True):
+        fact = killed_run.loaded(run, failed=True)[0]
+        yield f"{run.who(fact)}: {made} after {fact['error']}", fact["where"]
+    elif status:
+        yield made, None
+
+
+def _failure(run):
+    """What ended the second start: the first exception, and the exit status.
+
+    A launcher may hide them behind status 0: then no rank trains.
+    """
+    ended = run.all("ended")[-1:]
+    if not run.first("fault") or not ended or ended[0]["act"] == 0:
+        return None, None
+    facts = [fact for worker in run.attempts[-1].workers for fact in worker.facts]
+    trains = bool(killed_run.again(run))
+    exits = [fact["status"] for fact in facts if fact["kind"] == "exit" and not trains]
+    status = next(filter(None, [ended[0]["status"], *exits]), None)
+    raised = [fact for fact in facts if fact["kind"] == "raised" and not lost(fact)]
+    if not status and trains:
+        return None, None
+    return min(raised, key=lambda fact: fact["t"], default=None), status
+
+
+def _made_without(run):
+    """What the second start made, if that is all steps or none, and it read no checkpoint."""
+    if not run.reference or len(run.attempts) == 1 or killed_run.read_checkpoint(run):
+        return None
+    made = {worker.number_of_steps for worker in killed_run.again(run)} or {0}
+    every = made == {killed_run.total(run.reference)} and run.equally_long
+    return f"{max(made):,} steps" if every or made == {0} else None
+
+
+@rule("error")
+def resume_count(run):
+    """After a restart, the number of steps is wrong.
+
+    Steps are trained twice or left out. Save the number of epochs or steps that have run, which is
+    one more than the number of the last one, and let the loop begin there.
+    """
+    for worker in killed_run.again(run)[:1]:
+        undisturbed, made = killed_run.total(run.reference), worker.number_of_steps
+        saved = killed_run.saved_steps(run)
+        left = undisturbed - saved
+        wrong = made != left and not killed_run.begins_its_epoch_again(run)
+        if killed_run.read_checkpoint(run) and wrong and run.equally_long:
+            yield (
+                f"the checkpoint has {saved:,} of {undisturbed:,} steps, so {left:,} were left, "
+                f"but {made:,} were made"
+            ), worker.first("first")["where"]
+
+
+@rule("error")
+def resume_weights(run):
+    """After a restart, the weights are not those that were saved.
+
+    The training loses what it has learned. Load the checkpoint into the model that is trained, on
+    every rank, before the first step.
+    """
+    for worker, first, saved in killed_run.pairs(run):
+        due = [fact["parameters"] for fact in killed_run.due(run, worker.rank, saved)]
+        halves = any(fact["halves"] in first["halves"] for fact in killed_run.resumed_from(run))
+        if not halves and first["parameters"] not in due:
+            yield (
+                f"{worker.name} begins with other weights than after step {saved['n']:,}"
+            ), first["where"]
+            return
+
+
+@rule("error")
+def resume_optimizer(run):
+    """After a restart, the optimizer's state is not the one that it had.
+
+    Its moments begin at zero, so the first steps are too large. Save `optimizer.state_dict()`, and
+    load it on every rank.
+    """
+    for worker, first, saved in killed_run.pairs(run):
+        due = [fact.get("state") for fact in killed_run.due(run, worker.rank, saved)]
+        if saved["state"] and first["state"] not in due:
+            has = "no state" if not first["state"] else "another state"
+            yield (
+                f"{worker.name}'s {first['type']} begins with {has}; after step {saved['n']:,} it "
+                f"had {len(saved['state'])} tensors"
+            ), first["where"]
+            return
+
+
+@rule("warning")
+def resume_schedule(run):
+    """After a restart, the learning rate is not the one that it was.
+
+    Its schedule begins again, or is some steps off. Save `scheduler.state_dict()`, and load it on
+    every rank, or compute the rate from the number of steps that have run.
+    """
+    steps_differ = killed_run.begins_its_epoch_again(run) or [*resume_count(run)]
+    if steps_differ or [*resume_optimizer(run)]:
+        return
+    for worker, first, saved in killed_run.pairs(run):
+        due = _rates(run, worker.rank, saved["opt"])
+        made = [first, *(fact for fact in worker.all("before") if fact["opt"] == first["opt"])]
+        for fact in made if run.repeats else made[:1]:
+            step = saved["n"] + fact.get("n", 1)
+            for rate, own in zip(fact["rates"], due.get(step, ()), strict=False):
+                if not math.isclose(rate, own, rel_tol=1e-6, abs_tol=1e-12):
+                    yield (
+                        f"{worker.name}'s {first['type']} has the rate {rate:.4g} in step "
+                        f"{step:,}; undisturbed it was {own:.4g}"
+                    ), first["where"]
+                    return
+
+
+def _rates(run, rank, opt):
+    """A rank's learning rates, by step: before the kill, and of the undisturbed run if another one
+    repeated it."""
+    runs = [run.reference.attempts[0]] * bool(run.repeats) + [run.attempts[0]]
+    facts = [f for one in runs for w in one.trained if w.rank == rank for f in w.all("before")]
+    return {fact["n"]: fact["rates"] for fact in facts if fact["opt"] == opt}
+
+
+@rule("warning")
+def resume_data(run):
+    """After a restart, the data begin at the start again.
+
+    Some batches are trained on twice, and others less often. Restore the epoch's number, the
+    position in it, and the random state that draws the batches.
+    """
+    if repeated := killed_run.begins_its_epoch_again(run):
+        begun = killed_run.again(run)[0].first("first")["where"]
+        yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
+        return
+    before = {worker.rank: worker for worker in run.attempts[0].trained}
+    last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
+    for worker in killed_run.again(run):
+        if last and (known := before.get(worker.rank)):
+            now, begin, due = _batch(worker), _batch(known), _batch(known, last["t"])
+            if now and begin and due and now["inputs"] == begin["inputs"] != due["inputs"]:
+                yield f"{worker.name} sees the run's first batch again", now["where"]
+                return
+
+
+def _batch(worker, since=0):
+    """The first pass on a batch, not one on zeros from which a model learns the size of a layer."""
+    passes = [fact for fact in worker.all("forward") if fact["t"] > since]
+    drawn = [fact for fact in passes if fact["loader"] is not None]
+    begun = next((fact["t"] for fact in worker.all("backward") if fact["t"] > since), 0)
+    trained = [fact for fact in passes if fact["t"] < begun]
+    return next(iter(drawn + trained[::-1]), None)
+
+
+@rule("warning")
+def resume_differs(run):
+    """A run that was killed ends with other weights than one that was not.
+
+    Something that the training depends on is not restored: often the random state (of dropout, or
+    of the shuffling), or a GradScaler.
+    """
+    if not (killed_run.ends_differently(run) and killed_run.read_checkpoint(run) and run.repeats):
+        return
+    others = (resume_count, resume_weights, resume_optimizer, resume_schedule, resume_data)
+    if not any([*one(run)] for one in others) and not [*diverged(run.reference)]:
+        yield "two undisturbed runs ended with equal weights, the killed one did not", None
+
+
+def unexamined(run) -> Iterator[str]:
+    """What these rules could not look at, and why."""
+    if not run.first("fault"):
+        yield "a restart: the rank was not killed"
+    elif [*resume_fails(run)]:
+        pass
+    elif not killed_run.again(run):
+        yield "a restart: no step was made after it"
+    elif not killed_run.read_checkpoint(run):
+        yield "a restart: the second start read no checkpoint with torch.load"
+    elif not run.equally_long:
+        yield "the number of steps after a restart: two undisturbed runs differ, too"
+    elif killed_run.ends_differently(run) and not run.repeats:
+        yield "the final weights after a restart: two undisturbed runs differ, too"
+    wrote = dict.fromkeys(fact["path"] for fact in run.all("elsewhere"))
+    if paths := [path for path in wrote if os.path.isfile(path)]:  # others only passed something
+        yield (
+            f"files outside the folder, which both runs wrote to: {', '.join(paths[:3])}"
+            f"{' …' if len(paths) > 3 else ''}"
+        )

@@ -1,0 +1,246 @@
+"""Which rank trains on which samples."""
+
+from ..rule import rule
+from .drawn_samples import (
+    differ,
+    epochs_of,
+    indices_of,
+    loaders_of,
+    loadings,
+    same_samples,
+    samples_of,
+    takes_its_slice,
+)
+from .replicas import holds_parts, is_sharded
+
+
+def _is_data_parallel(run):
+    """Not if layers or sequences are split: then all ranks need the same batch."""
+    split = any(fact.get("tensor_parallel") for fact in run.all("first"))
+    ring = any(fact["inside"] for fact in run.all("peer"))
+    return not split and not ring and not holds_parts(run)
+
+
+@rule("error")
+def same_batches(run):
+    """All ranks train on identical batches.
+
+    More processes only repeat the work of one: the averaged gradient is that of one rank. Give the
+    loader a DistributedSampler, or seed what draws the batches with the rank.
+    """
+    if len(run.replicas) < 2 or not _is_data_parallel(run):
+        return
+    tables = [{fact["n"]: fact for fact in w.all("forward")} for w in run.trained[:2]]
+    common = sorted(set(tables[0]) & set(tables[1]))
+    if len(common) < 2 or any(tables[0][n]["inputs"] != tables[1][n]["inputs"] for n in common):
+        return
+    one, other = run.trained[:2]
+    numbers = loaders_of(run)
+    trains = [f for (w, number), f in loadings(run).items() if w is one and number in numbers]
+    told = f"; sampler: {trains[0]['sampler']}" if trains else ""
+    place = trains[0]["made"] if trains else tables[0][common[0]]["where"]
+    number = len(common)
+    yield (
+        f"{one.name} and {other.name} had the same inputs in all {number} looked-at forward passes"
+        f"{told}"
+    ), place
+
+
+@rule("warning")
+def same_noise(run):
+    """Every rank draws the same random inputs.
+
+    One of the forward passes of a step adds nothing on the other ranks. Seed the random state with
+    the rank, after the model is made.
+    """
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+        return
+    one, other = run.trained[:2]
+    there = {(f["where"], f["n"]): f["inputs"] for f in other.all("forward")}
+    lines = {}
+    for fact in one.all("forward"):
+        if (fact["where"], fact["n"]) in there:
+            lines.setdefault(fact["where"], []).append(fact)
+    for where, facts in lines.items():
+        drawn = {str(fact["inputs"]) for fact in facts}
+        if len(drawn) == len(facts) > 2 and all(
+            fact["inputs"] == there[where, fact["n"]] for fact in facts
+        ):
+            yield (
+                f"{one.name} and {other.name} had the same inputs in all {len(facts)} looked-at "
+                f"passes of {facts[0]['through']} here, but not elsewhere"
+            ), where
+            return
+
+
+@rule("error")
+def not_shared(run):
+    """Several ranks train on the same samples of an epoch.
+
+    They do the same work, and other samples may be left out. Give the loader a DistributedSampler,
+    built from the same dataset and with the same seed on every rank.
+    """
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+        return
+    one, other = run.trained[:2]
+    told, named = loadings(run), set()
+    for loader in loaders_of(run):
+        if (one, loader) not in told or (other, loader) not in told:
+            continue
+        here, there = told[one, loader], told[other, loader]
+        if here["made"] in named or takes_its_slice(run, loader):
+            continue
+        if here["replacement"] or here["iterable"] or [*split_differs(run)]:
+            continue
+        if not same_samples(run, loader):  # each rank has its own part, and indices into that
+            continue
+        for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
+            drawn = [samples_of(run, here, a), samples_of(run, there, b)]
+            both = len(drawn[0] & drawn[1])
+            number = len(run.trained)
+            repeats = a["drawn"] - len(drawn[0]) > number and a["order"] != b["order"]  # on purpose
+            size = here["size"] or 0
+            share = a["whole"] and number * a["drawn"] <= size + number
+            own = here["divides"] or both < len(drawn[1])  # it knows its rank, or is random
+            if repeats or (share and own and not here["replicas"]):
+                break  # its share of the epoch, from all samples
+            if not a["whole"] and 2 * both * size < len(drawn[0]) * len(drawn[1]):
+                break  # half of what two random draws share: a window of an endless order
+            if a["nth"] == b["nth"] and both > _padding(run, here, a):
+                yield (
+                    f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
+                    f"in one epoch; sampler: {here['sampler']}{_seeds(here, there)}"
+                ), here["made"]
+                named.add(here["made"])
+                break
+
+
+def _seeds(*loadings):
+    seeds = dict.fromkeys(str(loading["seed"]) for loading in loadings)
+    return f" with seeds {' and '.join(seeds)}" if len(seeds) > 1 else ""
+
+
+def _padding(run, loading, epoch):
+    """How many samples ranks may share to have equally many. (Accelerate fills whole batches.)"""
+    number, size, drawn = len(run.trained), loading["size"] or 0, epoch["drawn"]
+    if drawn >= size:
+        return number
+    surplus = number * drawn - size
+    batches = number * -(-drawn // max(1, epoch["taken"]))  # one of each rank
+    divides = loading["replicas"] == number  # a DistributedSampler, or one made of it
+    return max(number, surplus if divides else min(batches, surplus))
+
+
+@rule("error")
+def sampler_of_another_rank(run):
+    """A DistributedSampler has another rank or number of ranks than the process group.
+
+    Some samples are seen twice and some never. Leave its `num_replicas` and `rank` out, and build
+    it after `init_process_group`.
+    """
+    if not _is_data_parallel(run):
+        return
+    for (worker, _), fact in loadings(run).items():
+        joined = worker.first("joined")
+        if joined and fact["replicas"] and worker.facts.index(joined) < worker.facts.index(fact):
+            has, needs = (fact["rank"], fact["replicas"]), (worker.rank, joined["world_size"])
+            if has != needs:
+                yield (
+                    f"{worker.name} of {needs[1]} has the sampler of rank {has[0]} of {has[1]}"
+                ), fact["made"]
+                return
+
+
+@rule("error")
+def dataset_differs(run):
+    """Each rank has its own dataset.
+
+    A sampler divides indices, and the same index is another sample on each rank: the ranks do not
+    share one dataset. Seed what makes or shuffles the samples, in the same way on every rank.
+    """
+    if len(run.replicas) < 2:
+        return
+    told = loadings(run)
+    for loader in loaders_of(run):
+        facts = [told[w, loader] for w in run.trained if (w, loader) in told]
+        sizes = sorted({fact["size"] for fact in facts if fact["size"] is not None})
+        if len(sizes) > 1 and not any(fact["subset"] for fact in facts):
+            shown = " and ".join(f"{size:,}" for size in sizes)
+            if all(fact["replicas"] for fact in facts):  # else each has a part
+                yield f"its length is {shown} on different ranks", facts[0]["made"]
+            continue
+        if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
+            continue
+        if found := differ(run, loader):
+            number, again = found
+            yield (
+                f"{number} samples differ between {run.trained[0].name} and "
+                f"{run.trained[1].name}; {again} that a rank saw again had not changed"
+            ), facts[0]["made"]
+
+
+@rule("error")
+def split_differs(run):
+    """Each rank has split the dataset in another way.
+
+    What one rank holds back, another one trains on. Give `random_split` a generator with a fixed
+    seed, the same on every rank.
+    """
+    if len(run.replicas) < 2:
+        return
+    told = loadings(run)
+    for loader in loaders_of(run):
+        facts = [told[w, loader] for w in run.trained[:2] if (w, loader) in told]
+        if len(facts) == 2 and all(fact["subset"] for fact in facts):
+            one, other = ({*indices_of(run, fact, "subset")} for fact in facts)
+            if one != other and len(one & other) > len(run.trained):  # else padding
+                yield (
+                    f"of {len(one):,} samples that {run.trained[0].name} may train on, "
+                    f"{run.trained[1].name} has {len(one & other):,}"
+                ), facts[0]["cut"] or facts[0]["made"]
+
+
+@rule("error")
+def leak(run):
+    """The evaluation uses samples that are trained on.
+
+    It measures memory, not learning. Split before you shuffle, once for all ranks, and give
+    `random_split` a generator with a fixed seed.
+    """
+    told = loadings(run)
+    trains, evaluates = loaders_of(run), {*loaders_of(run, training=False)} - {*loaders_of(run)}
+    parts = {}  # what all ranks may train on, by dataset and loader: each fold has its own
+    for (_, loader), fact in told.items():
+        if loader in trains and fact["subset"]:
+            parts.setdefault((fact["base"], loader), set()).update(indices_of(run, fact, "subset"))
+    for (worker, loader), fact in told.items():
+        if loader not in evaluates or not fact["subset"]:
+            continue
+        held = {*indices_of(run, fact, "subset")}
+        own = [
+            {*indices_of(run, told[worker, n], "subset")} for n in trains if (worker, n) in told
+        ]
+        seen = [held & part for (base, _), part in parts.items() if base == fact["base"]]
+        watched = any(held <= one for one in own)  # the training's own loss, beside another
+        if seen and all(seen) and not (watched and len(evaluates) > 1):
+            both = set.union(*seen)
+            yield (
+                f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
+                f"{worker.name} evaluates are in some rank's training set"
+            ), fact["made"]
+            return
+
+
+def unexamined(run):
+    """What these rules could not look at, and why."""
+    if len(run.trained) > 1 and is_sharded(run):
+        yield "whether the ranks' weights are equal: they hold parts, or different models"
+    told = loadings(run).values()
+    if any(fact["iterable"] for fact in told):
+        yield "which samples a dataset gives that has no indices, or does not read them"
+    trains = loaders_of(run) if len(run.replicas) > 1 else []
+    shared = {n for (_, n), fact in loadings(run).items() if fact["replicas"]}
+    if any(same_samples(run, loader) is None for loader in trains if loader not in shared):
+        yield "whether ranks share samples: the same index gave them other contents"
+    if run.trained and not told:
+        yield "the samples of each epoch: no torch DataLoader was used"

@@ -1,0 +1,178 @@
+"""How a step and an evaluation are made."""
+
+import re
+
+from ..rule import rule
+from .drawn_samples import stepped_on
+from .wording import times, where
+
+
+@rule("error")
+def not_causal(run):
+    """A language model sees the token that it has to predict.
+
+    Its loss falls far below what is possible, and what it generates is noise. An attention mask of
+    0 and 1 must be boolean: as floats, PyTorch adds it to the scores. `is_causal=True` needs none.
+    """
+    for fact in run.all("causality")[:1]:
+        if fact["moved"] > 1e-4 * fact["scale"]:
+            yield (
+                "the targets are the inputs shifted by one, but another last token changes earlier "
+                f"outputs by up to {fact['moved']:.2g}"
+            ), fact["where"]
+
+
+@rule("error")
+def clip_before_unscale(run):
+    """Gradients are clipped while the GradScaler's factor is in them.
+
+    The norm is thousands of times too large, so every step is clipped to almost nothing. Call
+    `scaler.unscale_(optimizer)` before you clip.
+    """
+    for fact in run.all("clipped")[:1]:
+        yield f"clipped while multiplied by {fact['scale']:,.0f}", fact["where"]
+
+
+@rule("warning")
+def eval_in_train_mode(run):
+    """An evaluation runs in train mode.
+
+    It measures a crippled model, and another one each time. Call `model.eval()` before it, and
+    `model.train()` after it.
+    """
+    trains = stepped_on(run)  # a pass on one of its batches is part of a training step
+    for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
+        kind = f"evaluation in train mode {fact['loader']}"
+        workers = run.trained or run.attempts[0].workers
+        number = max(worker.counts.get(kind, 2) for worker in workers)
+        yield (
+            f"{times(number)} {fact['through']} ran without gradients in train mode: {_live(fact)}"
+        ), fact["where"]
+        return
+    for worker in run.trained[:1]:
+        unused = {
+            epoch["loader"]
+            for epoch in worker.all("epoch")
+            if epoch["did"]["forward"] > 4 and not epoch["backwards"]
+        }
+        for fact in worker.all("forward"):
+            if fact["loader"] in unused - trains and fact["live"]:
+                yield (
+                    f"{fact['through']} ran in train mode, with gradients that no backward pass "
+                    f"used: {_live(fact)}"
+                ), fact["where"]
+                return
+
+
+@rule("warning")
+def trains_in_eval_mode(run):
+    """After an evaluation, the training continues in evaluation mode.
+
+    From then on dropout is off, and batch statistics are no longer updated. Call `model.train()`
+    after each evaluation.
+    """
+    for worker in run.trained[:1]:
+        live = {fact["through"]: fact for fact in worker.all("forward") if fact["live"]}
+        modes = {}
+        for step in worker.all("step"):
+            before = modes.setdefault((step["opt"], step["through"]), step)
+            if before["in_train_mode"] and not step["in_train_mode"] and step["through"] in live:
+                fact = live[step["through"]]
+                yield (
+                    f"step {before['n']:,} had {_live(fact)}, step {step['n']:,} has none"
+                ), fact["where"]
+                return
+
+
+def _live(fact):
+    first = fact["live"][0]
+    number = fact["live"].count(first)
+    return f"{number} active {first}{'s' * (number > 1)}"
+
+
+@rule("note")
+def loss_of_one_rank(run):
+    """The printed loss is that of one rank.
+
+    DDP averages gradients and nothing else. The line shows one part of the batch, so it is noisier
+    than the training is. All-reduce the sum of the losses before one rank prints it.
+    """
+    losses = [_losses(worker) for worker in run.replicas]
+    if len(losses) < 2:
+        return
+    found, printed = {}, set()
+    for worker, own in zip(run.replicas, losses, strict=True):
+        passes = len(own) // max(1, worker.number_of_steps)  # a loss may have been divided by it
+        for fact in worker.all("said", "logged"):
+            number, names = fact["backwards"], re.search("loss", fact["text"], re.I)
+            if not names or any(number not in values for values in losses):
+                continue
+            mean = sum(values[number] for values in losses) / len(losses)
+            for text in re.findall(r"\d+\.\d{3,}", fact["text"]):
+                printed.add((worker, number))
+                digits = len(text.partition(".")[2])
+                for factor in {1, passes}:
+                    pair = [f"{factor * value:.{digits}f}" for value in (own[number], mean)]
+                    if text == pair[0] != pair[1]:
+                        found.setdefault((worker, number), pair)
+    if len(found) > 1 and 2 * len(found) >= len(printed):  # else some other number, by chance
+        (worker, number), (own, mean) = next(iter(found.items()))
+        yield (
+            f"{times(len(found))}; first {own} by {worker.name}, where the mean of all ranks is "
+            f"{mean} (backward pass {number})"
+        ), None
+
+
+def _losses(worker):
+    """By the number of the backward pass."""
+    return {
+        number: value
+        for fact in worker.all("losses")
+        for number, value in enumerate(fact["values"], fact["first"])
+        if value is not None
+    }
+
+
+@rule("note")
+def sync_every_microstep(run):
+    """Gradients are accumulated, but every backward pass reduces them.
+
+    All but one of these all-reduces per step are wasted. Run the forward and the backward pass of
+    the others in `with model.no_sync():`.
+    """
+    for worker in run.trained[:1]:
+        steps, passes = worker.number_of_steps, worker.counts.get("backward", 0)
+        synced = [fact["sync"] for fact in worker.all("forward")]
+        one = len(worker.all("first")) == 1 and len(worker.all("replicated")) == 1
+        each = worker.counts.get("forward", 0) >= passes  # DDP reduces only the first of a forward
+        if one and each and passes >= 2 * steps > 0 and len(run.trained) > 1 and all(synced):
+            yield f"{passes:,} backward passes for {steps:,} steps", where([worker], "backward")
+
+
+@rule("note")
+def looks_for_unused(run):
+    """DDP looks for unused parameters, but there are none.
+
+    `find_unused_parameters=True` walks the graph at every step. Leave it out.
+    """
+    replicated = run.first("replicated")
+    steps = [fact for worker in run.trained for fact in worker.all("step")]
+    if replicated and replicated["unused"] and steps and not any(fact["without"] for fact in steps):
+        last = max(fact["n"] for fact in steps)
+        yield f"every parameter had a gradient in all looked-at steps, 1 to {last:,}", None
+
+
+@rule("note")
+def scheduler_runs_ahead(run):
+    """The learning rate's scheduler steps once per rank at every optimizer step.
+
+    Accelerate does so on purpose: it counts batches of all processes. Give the scheduler the number
+    of batches of one process, or step it yourself.
+    """
+    for worker in run.trained[:1]:
+        steps, scheduled = worker.number_of_steps, worker.counts.get("scheduler", 0)
+        world = len(run.trained)
+        if world > 1 and steps > 3 and abs(scheduled - world * steps) <= world:
+            if abs(scheduled - worker.counts.get("backward", 0)) <= world:
+                continue  # once for each of the batches that are accumulated
+            yield f"{scheduled:,} scheduler steps for {steps:,} optimizer steps", None
