@@ -51,8 +51,8 @@ class lesson_code(nodes.General, nodes.Element):
 
 
 def shown(html, text, language, **attributes):
-    node = lesson_code("", html=html, **attributes)
-    return node + nodes.literal_block(text, text, language=language)
+    block = nodes.literal_block(text, text, language=language)
+    return lesson_code("", block, html=html, **attributes)
 
 
 class OfLesson(SphinxDirective):

@@ -65,11 +65,11 @@ def test_side_by_side_is_remembered_on_the_next_page(window):
     removed, added = columns(page)
     assert removed == added
     page.get_by_role("button", name="side by side").first.click()
-    check_accessible(page)
     page.goto(with_both[1])
     removed, added = columns(page)
     assert added > removed + 400
     check_width(page)
+    check_accessible(page)
     pressed = page.locator(".diff-views button[aria-pressed=true]").all_inner_texts()
     assert set(pressed) == {"side by side"}
     page.set_viewport_size({"width": 390, "height": 844})  # no room: one column, and no switch
