@@ -76,7 +76,7 @@ TO_RECORD = {
         r"nothing in the output matches 'loss is 0\\.028'"
     ),
     run_of("echo fine", mark="foul"): "no line shown matches 'foul'",
-    run_of("echo fine", status=3): "exit status [0], but [3] was expected",
+    run_of("echo fair", status=3): "exit status [0], but [3] was expected",
     run_of("echo fine; false", "echo later"): "exit status [1], but [0, 0] was expected",
     run_of("false", "echo later", status=1): "exit status [1], but [0, 1] was expected",
     run_of("sleep 3000", timeout=1): "still running after 1 s: sleep 3000",
