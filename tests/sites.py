@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from tests.processes import ROOT
@@ -11,12 +12,11 @@ from tools.processes import environment
 from tools.series import stages
 
 CONF = """\
-import os, sys
+import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
-os.environ["PAGES_RUNS"] = str(DOCS / "_build" / "runs")
 project = "A small site"
 extensions = ["docs._ext.lesson_diff", "docs._ext.run"]
 exclude_patterns = ["_build"]
@@ -84,6 +84,10 @@ class Site:
         ran = processes.run(words, cwd=self.root)
         return ran.status, ran.out
 
+    def record(self, *words):
+        """Exit status and output of `python -m tools.pages record`."""
+        return self.python("-m", "tools.pages", "record", *words)
+
     def build(self, builder="dummy"):
         """Exit status and output of `sphinx -W`, which builds in docs/_build/<builder>."""
         return self.python("-m", "sphinx", "-W", "-b", builder, "docs", f"docs/_build/{builder}")
@@ -141,3 +145,10 @@ def fails(site, *messages):
 
 def warnings(output):
     return sorted(line for line in output.splitlines() if re.search("WARNING|ERROR", line))
+
+
+def wait_until(true, limit=60):
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end, f"not true after {limit} s"
+        time.sleep(0.1)

@@ -39,6 +39,7 @@ def test_every_mistake_about_an_edit_is_told(site):
         "no edit of multigpu is called 'nope'; there are: start-the-processes,",
         "no lesson is called 'multigqu'; there are: single_gpu, multigpu",
     ]
+    assert site.record()[0] == 0
     assert len(warnings(fails(site, *messages))) == len(messages)
 
 
@@ -48,6 +49,7 @@ def test_prose_confirmed_for_other_lines_and_confirming_it(site):
     site.edit("multigpu.py", line, f"{line}  # changed")
     what = f"multigpu {edit.name}"
     confirmed = stages.after(edit).fingerprint
+    assert site.record()[0] == 0
     message = f"the prose of {what} was confirmed for {confirmed}, but its lines are "
     output = fails(site, message, f"python -m tools.pages confirm {what}")
     assert len(warnings(output)) == 1
@@ -68,17 +70,23 @@ def test_prose_confirmed_for_other_lines_and_confirming_it(site):
 
 UNKNOWN = "is no part of a command that a page runs"
 UNRUN = "a shell block that nobody ran: use the directive run, or not-run: "
-WRONG = {
+TO_RECORD = {
     run_of("python -m tools.series lint --nope"): "unrecognized arguments: --nope",
     run_of("echo the loss is 0.5", expect=r"loss is 0\.028"): (
         r"nothing in the output matches 'loss is 0\\.028'"
     ),
-    "\n.. run::\n\n   echo\n": "run needs shell lines and :expect:, a pattern of their output",
-    run_of("echo fine", status=3): "exit status [0], but [3] was expected",
+    run_of("echo fine", mark="foul"): "no line shown matches 'foul'",
+    run_of("echo fair", status=3): "exit status [0], but [3] was expected",
     run_of("echo fine; false", "echo later"): "exit status [1], but [0, 0] was expected",
     run_of("false", "echo later", status=1): "exit status [1], but [0, 1] was expected",
-    run_of("echo fine", expect="fine("): "no regular expression: missing ), unterminated",
     run_of("sleep 3000", timeout=1): "still running after 1 s: sleep 3000",
+}
+TO_BUILD = {
+    run_of("echo fine", expect="fine("): "no regular expression: missing ), unterminated",
+    "\n.. run::\n\n   echo\n": "run needs shell lines and :expect:, a pattern of their output",
+    run_of("echo unknown"): (
+        "the recording of this command is missing: python -m tools.pages record --stale"
+    ),
     "\n.. code-block:: bash\n\n   python multigpu.py 50 10\n": f"{UNRUN}python multigpu.py 50 10",
     "\n.. code-block:: console\n\n   $ make it so\n": f"{UNRUN}$ make it so",
     "\n::\n\n   First\n   NCCL_P2P_DISABLE=1 torchrun x.py\n": f"{UNRUN}First",
@@ -91,8 +99,16 @@ WRONG = {
 
 
 def test_every_wrong_command_is_told(site):
-    site.write("docs/pages/commands.rst", "Commands\n========\n\nSome.\n" + "".join(WRONG))
-    assert len(warnings(fails(site, *WRONG.values()))) == len(WRONG)
+    assert site.record()[0] == 0
+    title = "Commands\n========\n\nSome.\n"
+    site.write("docs/pages/commands.rst", title + "".join(TO_BUILD))
+    assert len(warnings(fails(site, *TO_BUILD.values()))) == len(TO_BUILD)
+    site.write("docs/pages/commands.rst", title + "".join(TO_RECORD))
+    status, output = site.record()
+    assert status == 1 and output.count("\nWRONG, commands: ") == len(TO_RECORD), output
+    for message in TO_RECORD.values():
+        assert message in output
+    assert not (site.docs / "recorded" / "commands.toml").exists()
 
 
 def test_what_commands_show(site):
@@ -104,6 +120,7 @@ def test_what_commands_show(site):
     runs.append(run_of("echo broken; exit 3", expect="broken", status=3))
     runs.append("\n.. not-run:: it needs a cluster\n\n   srun x.py\n\nSo ``srun x.py``.\n")
     site.write("docs/pages/long.rst", "Long\n====\n\nProse.\n" + "".join(runs))
+    assert site.record()[0] == 0
     status, output = site.build("html")
     assert status == 0, output
     shown = re.sub("<[^>]+>", "", site.built("html/pages/long.html")).replace("&#39;", "'")
@@ -117,3 +134,4 @@ def test_what_commands_show(site):
     assert re.search(r"\$ seq 30\s+1\s+2\s+⋮ 27 more lines\s+30\n", shown)
     assert f"$ echo {site.lesson.run}" in shown and "exit status 3" in shown
     assert "not run here: it needs a cluster" in shown
+    assert shown.count("The commands of this page were recorded on 20") == 1

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import LESSONS, ROOT
-from tests.sites import Site, end_of, page_of, run_of
+from tests.sites import Site, end_of, page_of, run_of, wait_until
+from tools import processes
 
 for needed in ("sphinx_gallery", "furo", "matplotlib"):
     pytest.importorskip(needed, reason=f"no {needed}: make docs installs it")
@@ -45,7 +46,7 @@ def gallery_page(name, rst, code=""):
 def site(tmp_path):
     site = Site(tmp_path / "site", conf=None)
     shutil.rmtree(site.docs)
-    ours = "pages", "series", "_build", "__pycache__", "lessons.toml"
+    ours = "pages", "series", "recorded", "_build", "__pycache__", "lessons.toml"
     ours = shutil.ignore_patterns(*ours)
     shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
     shutil.copy(ROOT / "docs" / "CHANGELOG.md", site.root / "docs")
@@ -64,7 +65,8 @@ def site(tmp_path):
     return site
 
 
-def test_code_cells_follow_the_files_they_use(site):
+def test_a_page_shows_recordings_that_hold_and_nothing_old(site):
+    assert site.record()[0] == 0
     status, output = site.make_docs()
     assert status == 0, output
     for word in ("one", "two"):
@@ -73,6 +75,11 @@ def test_code_cells_follow_the_files_they_use(site):
             edit = site.lesson.edits[3]
             line = site.line_of(edit)
             site.edit("multigpu.py", line, f"{line}  # changed")
+            status, output = site.make_docs()
+            assert status == 2
+            assert "is out of date: python -m tools.pages record --stale" in output
+            status, output = site.record()
+            assert status == 0 and "1 of 1 runs do what their pages say" in output
             status, output = site.make_docs()
             assert status == 2 and "python -m tools.pages confirm" in output
             assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0
@@ -100,17 +107,53 @@ def test_code_cells_follow_the_files_they_use(site):
         for line in edit.lines:
             assert not line.counted or (line.sign + line.text).rstrip() in text
 
+    # After a change in one page, only that page is read anew.
+    doctree = site.docs / f"_build/doctrees/series/{site.lesson.page}.doctree"
+    before = doctree.stat().st_mtime_ns
+    site.edit("docs/pages/0_intro.py", "# Here.", "# There.")
+    status, output = site.make_docs()
+    assert status == 0, output
+    assert ">There." in site.built("html/series/0_intro.html")
+    assert doctree.stat().st_mtime_ns == before
+
+
+def test_after_a_kill_and_amid_junk(site):
+    """Files that git does not track do not matter, nor how the last build ended."""
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=site.root, check=True)
+    assert site.record()[0] == 0
+    junk = [
+        "tried.py", "data/b.py", "docs/notes.rst", "docs/pages/notes.rst", "docs/labs/tried.py",
+        "docs/pages/0_intro (copy).py", "docs/pages/old/README.rst", "docs/recorded/x.txt",
+        "docs/_static/series.css~", "docs/pages/.ipynb_checkpoints/0_intro-checkpoint.py",
+    ]  # fmt: skip
+    for name in junk:
+        (site.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.root / name).write_bytes(b"\x80\x04\xff\xfe\0 not UTF-8")
+    (site.root / "docs/pages/.#0_intro.py").symlink_to("somebody@somewhere.4711")  # by emacs
+    pages = site.docs / "_build" / "html" / "series"
+    words = [sys.executable, "-m", "tools.pages", "build"]
+    with processes.Process(words, cwd=site.root) as build:
+        wait_until(lambda: pages.exists() or build.process.poll() is not None, 600)
+    status, output = site.make_docs()
+    assert status == 0, output
+    assert f"left out, since git does not track it: {site.root}/tried.py\n" in output
+    built = {path.name for path in pages.iterdir()}
+    assert built == {f"{page}.html" for page in ("0_intro", "index", "workshop", site.lesson.page)}
+    assert not list((site.docs / "_build/html").rglob("*tried*"))
+
 
 @pytest.mark.parametrize(
     "old, new, message",
     [
         ("import lab", "import lab, warnings\n\nwarnings.warn('old')", "a code cell warns"),
         ("A line that rises", "", "a picture without words: make it by lab.picture(alt)"),
-        ('says.py")', 'says.py --nope; exit 3")', "status 3: python says.py --nope; exit 3"),
+        ('says.py")', 'says.py --nope")', "the recording of this command is missing"),
     ],
-    ids=["a warning", "a picture without words", "a command that fails"],
+    ids=["a warning", "a picture without words", "a command that is not recorded"],
 )
 def test_a_wrong_cell(site, old, new, message):
+    assert site.record()[0] == 0
     site.edit("docs/pages/0_intro.py", old, new)
     status, output = site.make_docs()
     assert status != 0 and message in output

@@ -1,24 +1,23 @@
 """Parts of the pages' machinery, each alone: changed words, and running commands."""
 
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 import uuid
 
 import psutil
 import pytest
 
 from tests.processes import ROOT
+from tests.sites import wait_until
 
 pytest.importorskip("pygments", reason="no pygments: make docs installs it")
 
 from docs._ext.code import changed_words, highlight, mark
 from tools.errors import UserError
 from tools.pages import shell
+from tools.pages.keys import Keys
 
 
 def words(lines, spans):
@@ -49,43 +48,6 @@ def test_a_line_as_html_is_coloured_by_what_surrounds_it_and_marked_by_columns()
 # Commands ---------------------------------------------------------------------------------------
 
 
-def names(paths):
-    return {str(path.relative_to(ROOT)) for path in paths}
-
-
-def test_dependencies_of_a_command_are_the_scripts_it_names_and_what_they_import():
-    one = names(shell.dependencies(["python multigpu.py 5 1"]))
-    assert one == {"multigpu.py", "utils.py", "guard.py"}
-    both = names(shell.dependencies(["cp single_gpu.py x.py", "diff x.py multinode.py"]))
-    assert both == {"single_gpu.py", "multinode.py", "utils.py", "guard.py"}
-    assert shell.dependencies(["echo single_gpu", "true"]) == []
-    of_series = names(shell.dependencies(["python -m tools.series tree"]))
-    assert of_series >= {"tools/series/diff.py", "tools/series/__main__.py", "lessons.toml",
-                         "multinode.py", "utils.py"}  # fmt: skip
-    assert not any(name.startswith("docs/") for name in of_series)
-    of_chain = names(shell.dependencies(["python -m tools.series run classifier_ddp@1"]))
-    assert of_chain >= {f"docs/port/{name}" for name in ("lessons.toml", "classifier.py")}
-
-
-def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path, monkeypatch):
-    monkeypatch.setattr(shell, "ROOT", tmp_path)
-    files = {
-        "start.py": "import one\nfrom pkg.deep import thing\n",
-        "one.py": "def late():\n    from two import x\n",
-        "two.py": "import one, os, no_such_module\n",
-        "pkg/__init__.py": "from . import tail\n",
-        "pkg/deep.py": "from .sibling import x\nfrom .. import nothing\n",
-        "pkg/sibling.py": "",
-        "pkg/tail.py": "",
-        "other.py": "",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = shell.dependencies(["python start.py"])
-    assert {str(path.relative_to(tmp_path)) for path in found} == set(files) - {"other.py"}
-
-
 def test_lines_run_in_order_in_one_copy_of_the_scripts():
     before = state_of(ROOT)
     ran = shell.run([
@@ -109,7 +71,7 @@ def state_of(folder):
 
 def test_the_variables_of_a_launcher_do_not_reach_a_command(monkeypatch):
     names = ("RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "NPROC",
-             "PYTHONUNBUFFERED", "PAGES_RUNS")  # fmt: skip
+             "PYTHONUNBUFFERED", "PAGES_BUILD")  # fmt: skip
     for name in (*names, "KEPT"):
         monkeypatch.setenv(name, "launcher")
     assert re.findall(r"(\w+)=launcher\n", shell.run(["env"])[0].output) == ["KEPT"]
@@ -139,13 +101,9 @@ def test_what_a_line_leaves_behind_is_ended():
 
 
 def test_sigkill_leaves_neither_processes_nor_folders(tmp_path):
-    """Nor part of an entry in the cache."""
     token = uuid.uuid4().hex
     lines = [f"(setsid bash -c 'exec -a {token} sleep 3000' &) ; pwd; exec -a {token} sleep 3001"]
-    code = (
-        f"from pathlib import Path; from tools.pages import shell; cache = Path({str(tmp_path)!r})"
-    )
-    code += f"; shell.run({lines}, 3000, cache / 'runs')"
+    code = f"from tools.pages import shell; shell.run({lines}, 3000)"
     places = {**os.environ, "TMPDIR": str(tmp_path)}
 
     def ours():
@@ -160,13 +118,6 @@ def test_sigkill_leaves_neither_processes_nor_folders(tmp_path):
     finally:
         for process in ours():
             process.kill()
-
-
-def wait_until(true, limit=60):
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end, f"not true after {limit} s"
-        time.sleep(0.1)
 
 
 def test_a_file_that_git_does_not_track_is_not_copied_and_nothing_depends_on_it(
@@ -184,40 +135,11 @@ def test_a_file_that_git_does_not_track_is_not_copied_and_nothing_depends_on_it(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"\xff")
     (tmp_path / ".#start.py").symlink_to("nowhere")
-    found = shell.dependencies(["python start.py start.pt; rm two.py gone.py; python -m mingpt"])
+    line = "python start.py start.pt; rm two.py gone.py; python -m mingpt.main"
+    found = Keys(tmp_path).dependencies([line])
     assert [path.name for path in found] == ["main.py", "one.py", "start.py"]
     (ran,) = shell.run(["find . -type f | sort"])
     assert ran.output.split() == ["./mingpt/main.py", "./one.py", "./start.py"]
-
-
-def test_the_cache_keeps_what_ended_well_until_a_file_changes(tmp_path, monkeypatch):
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    for name in ("lessons.toml", "single_gpu.py", "utils.py"):
-        shutil.copy(ROOT / name, scripts)
-    monkeypatch.setattr(shell, "ROOT", scripts)
-    seen, cache = tmp_path / "seen", tmp_path / "cache"
-    line = f"wc -l single_gpu.py; echo x >> {seen}"
-
-    def times(lines=(line,), **options):
-        ran = shell.run(list(lines), cache=cache, **options)
-        return ran, len(seen.read_text().split())
-
-    first, count = times()
-    assert count == 1
-    assert times() == (first, 1)
-    (scripts / "utils.py").write_text("# single_gpu.py imports it\n")
-    assert times()[1] == 2
-    assert times()[1] == 2
-    assert times([line, "true"])[1] == 3  # another command
-    for _ in range(2):  # a failure, or output that does not match, runs again
-        before = len(seen.read_text().split())
-        assert times([line, "false"])[1] == before + 1
-        assert times([line, "echo"], keep=lambda ran: False)[1] == before + 2
-    assert times([line, "exit 3"], keep=lambda ran: ran[-1].status == 3)[1] == 8
-    assert times([line, "exit 3"])[1] == 8
-    assert all(json.loads(path.read_text()) for path in cache.iterdir())
-    assert not [path for path in cache.iterdir() if path.name.startswith(".")]
 
 
 def test_a_recipe_that_no_test_names_is_no_recipe_of_the_page(tmp_path):

@@ -13,6 +13,7 @@ from tools import series
 from .shell import ROOT
 
 BUILT = ROOT / "docs" / "_build"
+SERIES = ROOT / "docs" / "series"  # sphinx-gallery makes it
 MADE_FROM = BUILT / "made-from"  # the hash of what the last build used; only after a complete one
 
 
@@ -24,7 +25,7 @@ def build(_options=None) -> int:
     last = MADE_FROM.read_text() if MADE_FROM.exists() else None
     MADE_FROM.unlink(missing_ok=True)
     if last != now:
-        for folder in (ROOT / "docs" / "series", BUILT / "doctrees", BUILT / "html"):
+        for folder in (SERIES, BUILT / "doctrees", BUILT / "html"):
             shutil.rmtree(folder, ignore_errors=True)
     for builder, folder in (("html", "html"), ("text", "html/text")):
         words = ["-W", "--keep-going", "-a", "-q", "-d", str(BUILT / "doctrees"), "-b", builder]
@@ -47,7 +48,8 @@ def _files(folder):
     """The files in a folder, but in no hidden one, nor in what a build or a run made."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
-            if path.name[0] != "." and path.name not in ("_build", "__pycache__", "tests"):
+            is_made = path == SERIES or path.name in ("_build", "__pycache__")
+            if not is_made and path.name[0] != "." and path.name != "tests":
                 yield from _files(path)
         else:
             yield path

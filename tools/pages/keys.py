@@ -46,7 +46,7 @@ class Keys:
     def of(self, lines: Iterable[str]) -> str:
         facts = [*lines]
         text = "\n".join(facts)
-        as_text = {self.root / word for found in AS_TEXT.findall(text) for word in found.split()}
+        as_text = self._as_text(text)
         shows_docstrings = "--help" in text
         for file in self.dependencies(facts):
             is_text = shows_docstrings or file in as_text
@@ -61,15 +61,20 @@ class Keys:
     def dependencies(self, lines: Iterable[str]) -> list[Path]:
         """The project's files that may change what the lines print; stages are no files."""
         text = "\n".join(lines)
-        waiting, found = [*filter(self._counts, self._named(text))], set()
+        found = {*filter(self._counts, self._as_text(text))}
+        waiting = [*filter(self._counts, self._named(AS_TEXT.sub(" ", text)))]
+        done = set()
         for stage, _ in self._stages(text):
             waiting += self._parsed(stage.source.text, self.root / stage.lesson.file)[1]
         while waiting:
             file = waiting.pop()
-            if file not in found:
-                found.add(file)
+            if file not in done:
+                done.add(file)
                 waiting += self._read(file)[1]
-        return sorted(found)
+        return sorted(found | done)
+
+    def _as_text(self, text) -> set[Path]:
+        return {self.root / word for found in AS_TEXT.findall(text) for word in found.split()}
 
     def _is_engine(self, file):
         return any(file.relative_to(self.root).match(pattern) for pattern in ENGINE)

@@ -41,7 +41,7 @@ class Recording:
     key: str
     date: str
     torch: str
-    python: str
+    python: str  # empty where nobody noted it
     processor: str
     elsewhere: str = ""  # why it is not run again when its files change
 
@@ -58,7 +58,8 @@ class Recording:
 
     @property
     def machine(self) -> str:
-        return f"torch {self.torch}, Python {self.python}, {self.processor}"
+        python = f"Python {self.python}" if self.python else ""
+        return ", ".join(filter(None, [f"torch {self.torch}", python, self.processor]))
 
     @property
     def seconds(self) -> float:
@@ -171,7 +172,7 @@ def write(file: Path, recordings: Iterable[Recording]):
 def _text(one):
     lines = ["[[run]]"]
     for name in ("key", "digest", "date", "torch", "python", "processor", "elsewhere"):
-        if value := getattr(one, name):
+        if (value := getattr(one, name)) or name == "python":
             lines.append(f"{name} = {_string(value)}")
     for ran in one.ran:
         lines += ["", "[[run.line]]", f"line = {_string(ran.line)}"]
