@@ -97,9 +97,10 @@ class Folder:
         return kept
 
     def files(self, exercise: Exercise) -> list[Path]:
-        """The script and all Python files beside it. A check copies and runs them."""
-        found = self.script(exercise).parent.glob("*.py")
-        return sorted(file for file in found if file.is_file() and file.name[0] != ".")
+        """The script, and all Python files beside it. A check copies them and runs the first."""
+        script = self.script(exercise)
+        others = sorted(script.parent.glob("[!.]*.py"))
+        return [script, *(file for file in others if file.is_file() and file != script)]
 
 
 KINDS = {

@@ -8,7 +8,7 @@ import pytest
 from tests.processes import LESSONS
 from tests.workshop.scripts import examined, mistake, told
 from workshop.exercises import exercises
-from workshop.judge import passed
+from workshop.verdicts import passed
 
 pytestmark = pytest.mark.soak
 LEARNERS = 30

@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.processes import LESSONS, ROOT, alive
 from workshop.checks import BEYOND as CHECKED
 from workshop.checks import EXTRA, OF
-from workshop.facts import Run
-from workshop.judge import Finding, first_failure, passed
-from workshop.observe import LIMIT
+from workshop.by_epoch import Run
+from workshop.verdicts import Finding, first_failure, passed
+from workshop.scenarios import LIMIT
 from workshop.scenarios import examine
 
 BEYOND = [lesson.name for lesson in LESSONS if lesson.name in CHECKED]  # each may be deleted

@@ -9,7 +9,7 @@ from tests.workshop.scripts import BEYOND, mistake, right, told
 from tools.series import stages
 from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises, undone
-from workshop.judge import passed
+from workshop.verdicts import passed
 
 EVIDENCE = {  # for exercises whose check can fail for another reason too
     "multigpu/distribute-the-data": "samples 0, 1, 2 … more than once: 2,048 of 2,048",

@@ -13,10 +13,10 @@ from tests.faults import same
 from tests.processes import ROOT
 from tests.workshop.scripts import BEYOND, right
 from workshop.checks import LESSONS, OF
-from workshop.facts import Run
-from workshop.judge import check, judge
-from workshop.observe import PART
-from workshop.worker import SAMPLES, Worker
+from workshop.by_epoch import Run
+from workshop.verdicts import check, judge
+from workshop.scenarios import PART
+from workshop.by_epoch import SAMPLES, Worker
 
 
 def test_it_knows_the_size_of_the_dataset():

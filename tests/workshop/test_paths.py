@@ -8,7 +8,7 @@ from tools.series import stages
 from workshop.__main__ import main
 from workshop.checks import LESSONS as TAUGHT
 from workshop.exercises import exercises
-from workshop.judge import first_failure, passed
+from workshop.verdicts import first_failure, passed
 
 STAGES = [stage for name in TAUGHT for stage in stages.of(LESSONS[name])]
 
