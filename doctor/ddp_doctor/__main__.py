@@ -9,13 +9,11 @@ import json
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from . import report
-from .descendants import ended_with_us
-from .diagnosis import Diagnosis, Mistake
+from .diagnosis import Mistake, diagnosed
 from .rule import RULES
 
 PAGE = "series/doctor.html"  # of the site; each rule has a section
@@ -80,12 +78,8 @@ def diagnose(options, command: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
-    temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
-    with temporary as folder, ended_with_us(folder):
-        ignored = frozenset(options.ignore)
-        one = Diagnosis(command, Path(folder), options.limit, options.cpu, ignored, _progress())
-        plans = {"restart": one.restarted, "nodes": one.on_nodes, "parity": one.in_parity}
-        plans.get(_plan(options), one.once)()
+    own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
+    with diagnosed(command, _plan(options), tell=_progress(), **own) as one:
         return _tell(one, options)
 
 
@@ -94,7 +88,7 @@ def _plan(options):
     if len(plans) > 1:
         names = " and ".join(f"--{name}" for name in plans)
         raise Mistake(f"{names} cannot be combined: run them one after the other")
-    return plans[0] if plans else None
+    return plans[0] if plans else "once"
 
 
 def _tell(one, options):

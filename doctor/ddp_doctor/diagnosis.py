@@ -1,13 +1,16 @@
 """What is run for a diagnosis: the command once, on two nodes, killed, or in one process, too."""
 
+import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .copies import copy, repository_of
+from .descendants import ended_with_us
 from .observer import Observer, Start
 from .recorded_run import Run
 from .rule import Finding, examine
@@ -24,25 +27,57 @@ class Mistake(Exception):
     """A mistake that the user can fix."""
 
 
+@contextlib.contextmanager
+def diagnosed(command: list[str], plan: str = "once", **options) -> Iterator["Diagnosis"]:
+    """Run a command in the current folder with the probe inside, and examine what it did.
+
+        with diagnosed(["torchrun", "--nproc-per-node=2", "train.py"], limit=60) as one:
+            for finding in one.findings:
+                print(finding.rule.name, finding.evidence, finding.where)
+
+    `plan` is "once", "restart", "parity" or "nodes"; `options` are those of Diagnosis. `one.run`
+    has the facts. When the block begins, all that the command has started has ended.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
+    with temporary as folder, ended_with_us(folder):
+        one = Diagnosis(command, Path(folder), **options)
+        plays = {"restart": one.restarted, "nodes": one.on_nodes, "parity": one.in_parity}
+        plays.get(plan, one.once)()
+        one.judge()
+        yield one
+
+
 @dataclass
 class Diagnosis:
-    """The runs of one diagnosis, in `folder`, and what was found."""
+    """The runs of one command, in `folder`, and what was found."""
 
     command: list[str]
     folder: Path
-    limit: float
+    limit: float = 300  # seconds
     cpu: int | None = None
     ignored: frozenset[str] = frozenset()
     tell: Callable[[Observer], None] = lambda observer: None
     run: Run | None = None
+    killed: Run | None = None  # with --restart
     findings: list[Finding] = field(default_factory=list)
     unexamined: list[str] = field(default_factory=list)
+
+    def judge(self):
+        """Apply the rules to the facts."""
+        run, killed = self.run, self.killed
+        self.findings = examine(run, self.ignored, parity if run.reference else None)
+        if run.reference:
+            self.unexamined += parity.unexamined(run)
+        if killed:
+            self.findings += examine(killed, self.ignored, resuming)
+            self.findings.sort(key=lambda finding: finding.order)
+            self.unexamined += resuming.unexamined(killed)
 
     def once(self):
         """In the user's folder."""
         observer = self._observer("once", homes(self.command))
         observer.play(0, [Start(self.command, Path.cwd(), self._environment())])
-        self._examine(observer.run())
+        self.run = observer.run()
 
     def on_nodes(self):
         """Two agents with one process each, in separate folders."""
@@ -55,12 +90,11 @@ class Diagnosis:
             observer.homes += [copied.place, copied.top]
             starts.append(Start([*map(copied.moved, command)], copied.place, env, node))
         observer.play(0, starts)
-        self._examine(observer.run())
+        self.run = observer.run()
 
     def restarted(self):
         """An undisturbed run, then one of which a rank is killed, and which is started again."""
-        reference = self._in_copy("undisturbed")
-        self._examine(reference)
+        reference = self.run = self._in_copy("undisturbed")
         steps = sorted({fact["step"] for _, fact, _ in checkpoint_files.saves(reference)})
         total = killed_run.total(reference)
         steps = [step for step in steps if 0 < step < total]
@@ -74,29 +108,23 @@ class Diagnosis:
         saved = steps[(len(steps) - 1) // 2]
         rank = max(worker.rank or 0 for worker in reference.trained)
         fault = {"rank": rank, "step": min(saved + AFTER, total)}
-        run = self._in_copy("killed", fault)
+        run = self.killed = self._in_copy("killed", fault)
         run.reference = reference
         if killed_run.ends_differently(run):
             again = self._in_copy("undisturbed again")
             run.repeats = killed_run.final_weights(again) == killed_run.final_weights(reference)
             run.equally_long = killed_run.total(again) == killed_run.total(reference)
-        self.findings = examine(reference, self.ignored) + examine(run, self.ignored, resuming)
-        self.findings.sort(key=lambda finding: finding.order)
-        self.unexamined += resuming.unexamined(run)
 
     def in_parity(self):
         """With its processes, then in one process that has batches as large as theirs together."""
-        run = self._in_copy("several", DOCTOR_PARITY="1")
+        run = self.run = self._in_copy("several", DOCTOR_PARITY="1")
         number = len(run.trained)
         if run.status != 0 or number < 2:
-            self._examine(run)
             self.unexamined.append(f"parity: {number} processes trained, status {run.status}")
             return
         own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
         command = in_one_process(self.command)
         run.reference = self._in_copy("one", command=command, DOCTOR_PARITY=str(number), **own)
-        self.run, self.findings = run, examine(run, self.ignored, parity)
-        self.unexamined += parity.unexamined(run)
 
     def _in_copy(self, name, fault=None, command=None, **own):
         copied, env = self._copy(name)
@@ -127,9 +155,6 @@ class Diagnosis:
 
     def _environment(self, **own):
         return {**os.environ, **({"DOCTOR_CPU": str(self.cpu)} if self.cpu else {}), **own}
-
-    def _examine(self, run):
-        self.run, self.findings = run, examine(run, self.ignored)
 
 
 def _went_on(run):

@@ -1,70 +1,6 @@
-"""What a run did, by attempt and rank: a view of the probe's facts.
+"""What a run did, by attempt and rank: a view of the facts in probe/fact_kinds.py."""
 
-A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`.
-`where` is a line of the user's own files, `file.py:12`.
-
-    process     a Python began: parent, argv, node, act, attempt, torchrun; its rank ... in
-                os.environ; port: MASTER_PORT
-    chosen      set_device was called: index
-    bound       a socket was bound to a port: 0 lets the system choose one
-    joining, joined   init_process_group began: port, address (of tcp://), the user's files that are
-                loaded; returned: rank, world_size, backend
-    collective  what ("DDP": its constructor), bytes passed, part (of the ranks), inside (a forward
-                pass), where
-    done        a collective, a backward pass (what) or a constructor of DDP returned, or a call of
-                a store or of a Barrier
-    peer        a tensor was sent to one rank, or received from one; inside (a forward pass)
-    backward    a backward pass began; of a process alone, not of each
-    replicated  DDP wraps a model: unused (it looks for unused parameters), how many it ignored
-    forward     a model's input: n, samples; fingerprints of the first rows and of all inputs;
-                through (the class called), sync (whether DDP will reduce gradients), live (as of
-                an evaluation), loader (of the last batch)
-    bypass      a forward pass of a model that DDP wraps, but not through DDP
-    evaluation  one without gradients, with live dropout or batch statistics: their classes;
-                the loader of the last batch, if few such passes came since a backward pass
-    causality   targets are the inputs shifted by one: how far the last token moved earlier outputs
-    losses      of backward passes, from number `first` on, if there are several ranks
-    first, step, last   fingerprints of each parameter, of its gradient, and of each tensor of the
-                optimizer's state, before an optimizer's first step, after step n, at the end;
-                reached: a number that the fingerprints look at has a gradient; through and
-                in_train_mode: of the last forward pass; made: the steps of each optimizer; ends:
-                the parameters of each of the last; halves: with --restart, as halves
-    before      with --restart and the like: before step n, fingerprints of each parameter; rates
-    loader      an iteration over a DataLoader began
-    loading     what that loader is: made (a line), dataset, base (the number of the dataset below
-                its Subsets), cut (a line that made a Subset of it), lists (sketches of those in
-                the dataset), sampler, shuffle, replicas ...
-    epoch       an iteration ended: the indices drawn and their order, what was done with its
-                batches, and how many backward passes began meanwhile
-    content     fingerprints of samples, by index
-    clipped     gradients were clipped while they were scaled: scale
-    said, logged   a line on stdout, on stderr
-    loaded      path (None: memory), behind (the file behind it, if it is a link), error (of
-                torch.load, which the script may catch)
-    saved       path (None: memory); content: tensors and whole numbers, with key and path; names:
-                those in the model's state_dict; weights: the share of those of one optimizer;
-                halves: their fingerprints, if they are halves there; parts: of each of the last
-                optimizers, the shares of its weights and state, and its tensors of state (kept);
-                made: the steps of each; together: by all ranks; thread: not the main one; caller:
-                a line of another file than `where`
-    opened, removed   a file to write to: path; existed (it was there, and is written anew)
-    elsewhere   a file to write to, outside the user's folders and caches
-    renamed     source, path, synced (fsync came before)
-    copied      source, path
-    raised      an exception that ended a process: type, message, where; cause: the first one of
-                those that led to it
-    mapped      what --cpu or --parity has replaced
-    projected   the gradient of a step, with --parity: of each parameter's the square and a
-                projection; batch_norm
-    fault       the failure that the doctor itself caused
-    unobserved  a part of torch that the probe cannot watch
-    left, exit  destroy_process_group; status (None for the usual end), cause (@record wrote it),
-                counts, spent (seconds in the probe), seconds
-
-The observer, whose pid is 0, adds `act`, `ended` (status), `hung`, `late`, `stack`, `leftover`.
-File paths are relative to the run's folder.
-"""
-
+import array
 import contextlib
 import os
 from dataclasses import dataclass, field
@@ -160,7 +96,7 @@ class Run(Facts):
 
     def __init__(self, facts: list[dict], notes: Path | None = None, homes: tuple[Path, ...] = ()):
         self.facts = sorted(facts, key=lambda fact: fact["t"])
-        self.notes, self._homes = notes, homes
+        self.notes, self._homes, self._indices = notes, homes, {}
 
     @cached_property
     def status(self) -> int | None:
@@ -193,6 +129,12 @@ class Run(Facts):
                 if (path := home / file).is_file():
                     texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))
         return texts
+
+    def indices(self, file: str) -> list[int]:
+        """What a loader drew, or a Subset holds: a file that the probe has written."""
+        if file not in self._indices:
+            self._indices[file] = array.array("q", (self.notes / file).read_bytes()).tolist()
+        return self._indices[file]
 
     def begins(self, path: str, magic: bytes) -> bool:
         """Whether a file in the user's folders begins with these bytes, after the run."""

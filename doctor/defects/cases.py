@@ -42,6 +42,9 @@ CASES = [
     ),
     Case("leak", "Subset(held, range(", "Subset(dataset, range(", "held_loader = DataLoader("),
     Case("diverged", "_, loss = model(tokens", "_, loss = model.module(tokens", "model.module("),
+    Case(  # no call of a module: only those inside it are called
+        "diverged", "_, loss = model(tokens", "_, loss = model.module.forward(tokens", "forward(",
+    ),
     Case(
         "diverged", "    model = DDP(Model())",
         "    model = Model()\n    object.__setattr__(model, 'module', model)", "step()",

@@ -1,7 +1,7 @@
 """Record what a training process does, without changing it: one JSON object per line.
 
 The probe wraps functions that every script must call, however it is written. Once `import torch`
-has ended, the other files of this folder watch torch. fact_kinds.py explains the lines. A
+has ended, the other files of this folder watch torch. fact_kinds.py lists the lines. A
 line costs some microseconds. The probe writes it before the recorded call continues, so even a
 process that hangs or is killed leaves its last place.
 """
@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 
+facts = importlib.import_module(f"{__name__}.fact_kinds")
 # DOCTOR_PARTS may add some
 PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "precision", "communication",
          "fault"]  # fmt: skip
@@ -87,6 +88,8 @@ def _write(kind, text):
 
 
 def _text(kind, **fields):
+    if kind in facts.KINDS and (odd := facts.mismatch({"kind": kind, **fields})):
+        kind, fields = "unobserved", {"part": "fact_kinds", "error": odd}
     return json.dumps({"kind": kind, **fields})[1:-1]
 
 

@@ -1,8 +1,5 @@
 """What the loaders of a run drew: views of the facts that the rules about data share."""
 
-import array
-from functools import cache
-
 
 def loadings(run):
     """The first description of each loader, by rank's worker and the loader's number."""
@@ -35,13 +32,8 @@ def stepped_on(run):
     return {fact["loader"] for fact in stepped} - {None}  # a step may use no loader's batch
 
 
-@cache
-def _read(path):
-    return array.array("q", path.read_bytes())
-
-
 def indices_of(run, fact, key="file"):
-    return _read(run.notes / fact[key]) if fact.get(key) else array.array("q")
+    return run.indices(fact[key]) if fact.get(key) else []
 
 
 def samples_of(run, loading, epoch):

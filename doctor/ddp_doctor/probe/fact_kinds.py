@@ -1,0 +1,163 @@
+"""The facts that the probe writes and the rules read: each kind, and its fields.
+
+A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`; one
+that may wait for other ranks has the number of the `call`. `where` is a line of the user's own files, `file.py:12`. File paths are relative to the run's
+folder. The observer, whose pid is 0, adds some kinds. Other parts of a probe may add theirs to KINDS.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`fields` are in each fact of this kind, `maybe` in some."""
+
+    meaning: str
+    fields: frozenset[str] = frozenset()
+    maybe: frozenset[str] = frozenset()
+
+def _kind(meaning, fields="", maybe=""):
+    return Kind(meaning, frozenset(fields.split()), frozenset(maybe.split()))
+
+
+REPLICA = "parameters gradient state"  # sorted fingerprints of the tensors of one optimizer
+
+KINDS = {
+    # processes
+    "process": _kind(
+        "a Python began; port: MASTER_PORT; its ranks in os.environ",
+        "parent argv attempt act node torchrun port",
+        "rank local_rank world_size local_world_size",
+    ),
+    "chosen": _kind("set_device was called", "index where"),
+    "bound": _kind("a socket was bound to a port: 0 lets the system choose one", "port"),
+    "raised": _kind(
+        "an exception ended a process; cause: the first of those that led to it",
+        "type message where cause",
+    ),
+    "said": _kind("a line on stdout; backwards: passes until then", "text backwards"),
+    "logged": _kind("a line on stderr", "text backwards"),
+    "fault": _kind("the failure that the doctor itself caused"),
+    "unobserved": _kind("a part of torch that the probe cannot watch", "part error"),
+    "exit": _kind(
+        "the process ended; status: None for the usual end; cause: @record wrote it; spent: seconds"
+        " in the probe",
+        "status cause counts spent seconds",
+    ),
+    # process groups
+    "joining": _kind(
+        "init_process_group began; address: of tcp://; files: the user's, which are loaded",
+        "port address files where",
+    ),
+    "joined": _kind("it returned", "rank world_size backend"),
+    "left": _kind("destroy_process_group returned"),
+    "collective": _kind(
+        "a collective call began; what: its name, or DDP for the constructor; part: of the ranks;"
+        " inside: a forward pass",
+        "what bytes part inside where",
+    ),
+    "done": _kind(
+        "a collective, a backward pass, a constructor of DDP, a call of a store or of a Barrier"
+        " returned",
+        maybe="what",
+    ),
+    "peer": _kind("a tensor was sent to one rank, or received; inside: a forward pass", "inside"),
+    # passes
+    "replicated": _kind(
+        "DDP wraps a model; unused: it looks for unused parameters; ignored: how many it ignores",
+        "unused through ignored",
+    ),
+    "forward": _kind(
+        "a model's input; rows, inputs: fingerprints of the first rows and of all inputs; through:"
+        " the class called; sync: DDP will reduce gradients; live: as of an evaluation; loader: of"
+        " the last batch",
+        "n rows inputs samples through sync where loader live",
+    ),
+    "bypass": _kind("a pass of a model that DDP wraps, but not through DDP", "through where"),
+    "evaluation": _kind(
+        "a pass without gradients; live: the classes of dropout or batch statistics that are on;"
+        " loader: of the last batch, if few such passes came since a backward pass",
+        "live through loader where",
+    ),
+    "causality": _kind(
+        "the targets are the inputs shifted by one; moved: by how much the last token changed"
+        " earlier outputs",
+        "moved scale where",
+    ),
+    "backward": _kind("a backward pass began; of a process alone, not of each", "where"),
+    "losses": _kind("of backward passes, from number `first`, if there are ranks", "first values"),
+    # optimizers
+    "first": _kind(
+        "before an optimizer's first step; numbers: of its parameters; halves: with --restart",
+        f"opt type {REPLICA} rates sharded tensor_parallel numbers where halves",
+    ),
+    "before": _kind("before step n; with --restart and the like", "opt n parameters rates"),
+    "step": _kind(
+        "after step n; norm: of the gradient; without: names of parameters without one; reached: a"
+        " number that the fingerprints look at has a gradient; through, in_train_mode: of the last"
+        " forward pass",
+        f"opt n type {REPLICA} norm without reached backwards where loader through in_train_mode",
+    ),
+    "last": _kind(
+        "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",
+        f"opt {REPLICA} steps made ends",
+    ),
+    "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
+    "projected": _kind(
+        "the gradient of a step, with --parity: of each parameter's the square and a projection",
+        "squares projections where batch_norm",
+    ),
+    "mapped": _kind("what --cpu or --parity has replaced", "what"),
+    # data
+    "loader": _kind("an iteration over a DataLoader began"),
+    "loading": _kind(
+        "what that loader is; made: a line; base: the number of the dataset below its Subsets;"
+        " subset: a file of indices; cut: a line that made a Subset; lists: sketches of those in"
+        " the dataset; divides: the sampler has this rank",
+        "loader nth where made dataset base size subset iterable lists sampler replicas rank seed"
+        " divides shuffle cut drop_last replacement epoch batch_size",
+    ),
+    "epoch": _kind(
+        "an iteration ended; order: a checksum of the indices, which are in `file`; did: what was"
+        " done with its batches; backwards: passes that began meanwhile",
+        "loader nth drawn taken whole order where did backwards file",
+    ),
+    "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
+    # files
+    "saved": _kind(
+        "path: None for memory; content: tensors and whole numbers, with key and path; names: of"
+        " the model's state_dict; weights: the share of those of one optimizer; halves: their"
+        " fingerprints, if they are halves there; parts: of each of the last optimizers, the shares"
+        " of its weights and state, and its tensors of state (kept); made: the steps of each;"
+        " together: by all ranks; thread: not the main one; caller: a line of another file",
+        "path existed together thread content names weights halves parts made step where caller",
+    ),
+    "loaded": _kind(
+        "path: None for memory; behind: the file behind a link; error: of torch.load, which the"
+        " script may catch",
+        "path behind step where error",
+    ),
+    "opened": _kind("a file to write to; existed: and it is written anew", "path existed"),
+    "removed": _kind("a file was deleted", "path"),
+    "elsewhere": _kind("a file to write to, outside the user's folders and caches", "path"),
+    "renamed": _kind("synced: fsync came before", "source path synced"),
+    "copied": _kind("shutil copied a file", "source path"),
+    # of the observer
+    "act": _kind("commands start", maybe="asked"),
+    "ended": _kind("a command ended", "status act"),
+    "hung": _kind("all ranks wait for each other; alive: process ids", "limit alive"),
+    "late": _kind("the run reached a limit", "limit alive"),
+    "stack": _kind("the stacks of a process that hangs", "of text"),
+    "leftover": _kind("a process that still ran when the command had ended", "of"),
+    "output": _kind("the last lines that a command printed", "node text"),
+}  # fmt: skip
+
+
+def mismatch(fact: dict) -> str | None:
+    """How a fact differs from its kind in the table; None if it does not."""
+    fields, kind = fact.keys() - {"kind", "t", "pid", "call"}, KINDS.get(fact["kind"])
+    if kind is None:
+        return f"unknown kind {fact['kind']!r}"
+    missing, extra = kind.fields - fields, fields - kind.fields - kind.maybe
+    told = [f"without {name!r}" for name in missing] + [f"with unknown {name!r}" for name in extra]
+    return f"{fact['kind']} {', '.join(sorted(told))}" if told else None

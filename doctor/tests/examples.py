@@ -1,0 +1,98 @@
+"""Examples: scripts with a defect or without, and what the doctor must find in each."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from defects.cases import CASES, CORRECT, RESTARTS, Case
+
+BEGIN = (Path(__file__).parent / "examples" / "begin.txt").read_text()
+TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=2", "train.py")
+PYTHON = ("python", "train.py")
+# DDP imports torch._dynamo, which takes a second: once before the script forks, not in each rank.
+# The collector takes a sixth of that.
+QUICK = "import gc\n\ngc.disable()\nimport torch\nimport torch._dynamo\n"
+TRAINER = CORRECT.replace("import torch\n", QUICK, 1)
+
+
+@dataclass(frozen=True)
+class Example:
+    """`severe`: the errors and warnings, exactly; else those in `has` are found, and not `lacks`."""
+
+    name: str
+    files: dict[str, str]
+    words: tuple[str, ...] = PYTHON
+    plan: str = "once"
+    cpu: int | None = None
+    status: int | None = 0  # of the command; None: any
+    severe: tuple[str, ...] | None = ()
+    has: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None  # no other errors and warnings than these
+    lacks: tuple[str, ...] = ()
+    evidence: dict[str, str] = field(default_factory=dict)  # a part of it, by rule
+    at: dict[str, str | None] = field(default_factory=dict)  # a part of the line, by rule
+    unexamined: str | None = None  # a part of what could not be looked at
+    limit: int = 300  # seconds
+    live: bool = False  # run it in CI, too
+
+
+def _of_case(case: Case, number: int) -> Example:
+    assert CORRECT.count(case.old) == 1, case
+    return Example(
+        name=f"{case.rule} {number}", files={"train.py": TRAINER.replace(case.old, case.new)},
+        plan="restart" if case in RESTARTS else "once", status=None, severe=None, has=(case.rule,),
+        only=(case.rule, *case.also), at={case.rule: case.at},
+    )  # fmt: skip
+
+
+def _of_table(about: dict, known: dict[str, dict]) -> Example:
+    """An entry of a .toml file. `like` another one, it has its fields, with texts replaced."""
+    about = {**known.get(about.get("like"), {}), **about}
+    known[about["name"]] = about
+    script = about["script"]
+    for old, new in about.get("replace", []):
+        assert old in script, (about["name"], old)
+        script = script.replace(old, new)
+    known[about["name"]] = {k: v for k, v in about.items() if k != "replace"} | {"script": script}
+    files = {"train.py": BASES[about.get("base", "begin")] + script, **about.get("files", {})}
+    launch = about.get("launch", "torchrun" if about.get("base") == "ddp" else "python")
+    words = LAUNCHES.get(launch, tuple(launch.split()))
+    own = {name: about[name] for name in OWN & about.keys()}
+    own |= {name: tuple(own[name]) for name in ("severe", "has", "lacks") if name in own}
+    if "severe" not in own and "has" in own:
+        own["severe"] = None
+    return Example(about["name"], files, words, **own)
+
+
+BASES = {
+    "begin": BEGIN,
+    "ddp": f"{BEGIN}from torch.nn.parallel import DistributedDataParallel as DDP\n",
+    "nothing": "",
+}
+LAUNCHES = {"python": PYTHON, "torchrun": TORCHRUN}
+OWN = {"plan", "cpu", "status", "severe", "has", "lacks", "evidence", "at", "unexamined", "limit",
+       "live"}  # fmt: skip
+
+
+def _all_examples() -> list[Example]:
+    found = [Example("correct", {"train.py": TRAINER}, severe=(), live=True)]
+    found.append(Example("correct, restarted", {"train.py": TRAINER}, plan="restart", live=True))
+    found += [_of_case(case, number) for number, case in enumerate([*CASES, *RESTARTS])]
+    for path in sorted(Path(__file__).parent.glob("examples/*.toml")):
+        known = {}
+        found += [_of_table(one, known) for one in tomllib.loads(path.read_text())["example"]]
+    assert len({one.name for one in found}) == len(found)
+    return found
+
+
+EXAMPLES = _all_examples()
+
+
+def parameters(soak: bool):
+    """All examples, for pytest.mark.parametrize; with `soak`, those that CI skips have its mark."""
+    marks = {True: pytest.mark.soak, False: ()}
+    return [
+        pytest.param(one, id=one.name, marks=marks[soak and not one.live]) for one in EXAMPLES
+    ]

@@ -1,0 +1,122 @@
+"""Record the facts of an example's runs in a file, and judge them again later, without a process.
+
+A file of `facts/` has, compressed, a line with the key, then a line about each run and its facts in
+order. What a verdict cannot depend on is left out: times, and which fingerprint a tensor has.
+"""
+
+import ast
+import hashlib
+import json
+import lzma
+import re
+import sys
+from functools import cache, cached_property
+from pathlib import Path
+
+import torch
+
+import ddp_doctor
+from ddp_doctor.diagnosis import Diagnosis
+from ddp_doctor.recorded_run import Run
+
+FACTS = Path(__file__).parent / "facts"
+PACKAGE = Path(ddp_doctor.__file__).parent
+UNUSED = ("bound", "removed", "stack")  # kinds
+AGAIN = "python -m pytest doctor/tests/test_verdicts.py -m soak --record -n 2 -k '{}'"
+
+
+def key_of(example) -> str:
+    """A checksum of all that the facts depend on, without comments and docstrings."""
+    scripts = [_code(text) if name.endswith(".py") else text for name, text in example.files.items()]
+    parts = [_probe(), *scripts, *example.words, example.plan, str(example.cpu)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _probe():
+    paths = [PACKAGE / "observer.py", *sorted((PACKAGE / "probe").glob("*.py"))]
+    texts = [path.read_text() for path in paths if path.name != "fact_kinds.py"]
+    return "\n".join(map(_code, texts))
+
+
+def _code(text):
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def path_of(example) -> Path:
+    return FACTS / f"{re.sub('[^a-z0-9]+', '_', example.name.lower()).strip('_')}.jsonl.xz"
+
+
+def write(example, one: Diagnosis):
+    """Record the runs of a diagnosis, while their files are there."""
+    runs = {"run": one.run, "killed": one.killed, "reference": one.run.reference}
+    lines = [{"key": key_of(example), "torch": torch.__version__}]
+    for name, run in runs.items():
+        if run:
+            files = [fact.get(key) for fact in run.facts for key in ("file", "subset")]
+            paths = {fact.get("path") for fact in run.all("opened", "elsewhere", "renamed")}
+            lines.append({
+                "run": name, "repeats": run.repeats, "equally_long": run.equally_long,
+                "zips": sorted(path for path in paths if run.begins(path, b"PK")),
+                "indices": {file: run.indices(file) for file in filter(None, files)},
+            })  # fmt: skip
+            left_out = {"t", "call"}
+            kept = [fact for fact in run.facts if fact["kind"] not in UNUSED]
+            lines += [{k: v for k, v in fact.items() if k not in left_out} for fact in kept]
+    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    for place, name in (Path.cwd(), "/here"), (one.folder, "/copies"), (sys.prefix, "/python"):
+        text = text.replace(str(place), name)
+    path_of(example).write_bytes(lzma.compress(_renamed(text).encode(), preset=9))
+
+
+def _renamed(text):
+    """Fingerprints look random, which takes room; only their equality matters."""
+    names = {}
+    return re.sub(r'"[0-9a-f]{8}"', lambda m: f'"{names.setdefault(m[0], len(names))}"', text)
+
+
+def read(example) -> Diagnosis:
+    """The recorded runs. The key is compared by a test of its own."""
+    found, runs = lzma.decompress(path_of(example).read_bytes()).decode().splitlines(), {}
+    for number, line in enumerate(map(json.loads, found[1:])):
+        if "run" in line:
+            about, runs[line["run"]] = line, (line, [])
+        else:
+            runs[about["run"]][1].append({"t": number, **line})
+    one = Diagnosis(list(example.words), Path("/copies"))
+    told = {name: RecordedRun(example, *parts) for name, parts in runs.items()}
+    one.run, one.killed = told["run"], told.get("killed")
+    one.run.reference = told.get("reference")
+    if one.killed:
+        one.killed.reference = one.run
+    return one
+
+
+def recorded_key(example) -> str | None:
+    path = path_of(example)
+    if not path.exists():
+        return None
+    return json.loads(lzma.decompress(path.read_bytes()).partition(b"\n")[0])["key"]
+
+
+class RecordedRun(Run):
+    """A run whose files are gone."""
+
+    def __init__(self, example, about, facts):
+        super().__init__(facts)
+        self._indices, self._zips, self._files = about["indices"], about["zips"], example.files
+        self.repeats, self.equally_long = about["repeats"], about["equally_long"]
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
+        named = named.union(*[fact["files"] for fact in self.all("joining")])
+        return {file: self._files[file] for file in sorted(named & self._files.keys())}
+
+    def begins(self, path, magic) -> bool:
+        return path in self._zips
