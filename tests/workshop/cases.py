@@ -1,7 +1,7 @@
 """The scripts that the checks are held against, each with the verdict that it must get.
 
-Cases are the stages of each path, the starts of all other exercises, the lessons of beyond/, and the
-right and wrong answers in answers.toml.
+Cases are the stages of each path, the starts of all other exercises, the lessons of beyond/, and
+the right and wrong answers in answers.toml.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.processes import LESSONS
 from tools.series import stages
 from workshop.by_epoch import Run
-from workshop.checks import BEYOND, EXTRA, OF
+from workshop.checks import BEYOND, OF
 from workshop.checks import LESSONS as SPINE
 from workshop.exercises import exercises
 from workshop.verdicts import Check, Finding, first_failure, passed
@@ -29,7 +29,7 @@ EVIDENCE = {  # for starts whose check can fail for another reason too
 
 @dataclass(frozen=True)
 class Case:
-    """A script of a lesson. `fails` names the check that fails first; None if every check passes."""
+    """A script of a lesson. `fails` names the check that fails first; None: all checks pass."""
 
     name: str
     lesson: str
@@ -74,11 +74,10 @@ def _answers():
     for kind, answers in tomllib.loads(ANSWERS.read_text(encoding="utf-8")).items():
         for name, of in answers.items():
             if of["lesson"] in known:
-                extra = [EXTRA[of["extra"]]] if "extra" in of else []
                 text = of.get("text") or changed(of["lesson"], of["diff"])
-                checks = (*extra, *OF[of["lesson"]])
+                checks = exercises()[of["of"]].checks if "of" in of else OF[of["lesson"]]
                 verdict = of.get("check"), of.get("seen", "")
-                yield Case(f"{kind}: {name}", of["lesson"], text, checks, *verdict)
+                yield Case(f"{kind}: {name}", of["lesson"], text, tuple(checks), *verdict)
 
 
 def _stages():

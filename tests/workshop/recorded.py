@@ -5,9 +5,9 @@
     python -m tests.workshop.recorded --all
 
 A recording has a key: the case's script, what a check runs beside it, and the probes, all without
-comments and docstrings. It keeps what the checks read, and no more: times are numbered, the numbers
-of a gradient are kept of each process's first steps. Both the live run and what is kept must get the
-verdict of the case.
+comments and docstrings. It keeps what the checks read, and no more: times are numbered, and of each
+process only the first steps have the numbers of their gradients. Both the live run and what is kept
+must get the verdict of the case.
 """
 
 import ast
@@ -34,7 +34,17 @@ FOLDER = Path(__file__).with_name("facts")
 COMMAND = "python -m tests.workshop.recorded"
 FILES = ("utils.py", "guard.py")
 PROBES = ("workshop/probe", "doctor/ddp_doctor/probe")
-UNREAD = {"before", "causality", "content", "epoch", "evaluation", "first_loss", "loading", "losses"}
+UNREAD = {
+    "before",
+    "causality",
+    "content",
+    "epoch",
+    "evaluation",
+    "first_loss",
+    "loading",
+    "losses",
+}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 GRADIENTS = 14  # steps of each process; local_sgd needs eleven
 
 
@@ -57,7 +67,7 @@ def live(case: Case):
 
 
 def replay(case: Case, runs: list[list[dict]]):
-    """Judge recorded runs as a check judges live ones: the run that was judged, and the findings."""
+    """Judge recorded runs as a check judges live ones: which run was judged, and the findings."""
     following = iter(runs)
     name = Path(f"{case.lesson}.py")
     return examine(case.lesson, [name], case.checks, lambda files, acts: Run(next(following)))
@@ -118,10 +128,10 @@ def _code(text):
     except (SyntaxError, ValueError):
         return text
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            if isinstance(getattr(body[0].value, "value", None), str):
-                del body[0]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            del node.body[0]
     return ast.dump(tree)
 
 

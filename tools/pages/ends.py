@@ -1,9 +1,13 @@
 """What the end of a page lists: the APIs of its diffs, and the exercises of its lesson."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 from tools.series import Series, stages
+
+EXERCISES = Path(__file__).resolve().parents[2] / "workshop" / "exercises.toml"
 
 
 def apis(lessons: Series, page: str) -> list[str]:
@@ -55,14 +59,13 @@ def exercises(lessons: Series, page: str) -> tuple[str, int, int] | None:
 
     A lesson of beyond/ has no path: its first exercise, with no steps.
     """
-    from workshop.exercises import exercises
-
-    pages = {lesson.name: lesson.page for lesson in lessons}
-    own = [one for one in exercises().values() if pages.get(one.lesson.name) == page]
-    path = next((one for one in own if one.steps), None)
-    if path:
-        return path.name, len(path.steps), len(own) - len(path.steps) - 1
-    return (own[0].name, 0, 0) if own else None
+    table = tomllib.loads(EXERCISES.read_text(encoding="utf-8"))
+    for lesson in [lesson for lesson in lessons if lesson.page == page]:
+        if edits := table["edits"].get(lesson.name):
+            return lesson.name, len(edits), len(table["hunts"][lesson.name])
+        for edit in table["beyond"].get(lesson.name, {}):
+            return f"{lesson.name}/{edit}", 0, 0
+    return None
 
 
 def lines(lessons: Series, page: str, following: str, also: str = "") -> list[str]:
