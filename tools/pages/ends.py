@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.series import Series, stages
 
-EXERCISES = Path(__file__).resolve().parents[2] / "workshop" / "exercises.toml"
+EXERCISES = Path(__file__).parents[2] / "workshop" / "exercises.toml"
 
 
 def apis(lessons: Series, page: str) -> list[str]:
@@ -60,9 +60,9 @@ def exercises(lessons: Series, page: str) -> tuple[str, int, int] | None:
     A lesson of beyond/ has no path: its first exercise, with no steps.
     """
     table = tomllib.loads(EXERCISES.read_text(encoding="utf-8"))
-    for lesson in [lesson for lesson in lessons if lesson.page == page]:
-        if edits := table["edits"].get(lesson.name):
-            return lesson.name, len(edits), len(table["hunts"][lesson.name])
+    for lesson in (lesson for lesson in lessons if lesson.page == page):
+        if lesson.name in table["edits"]:
+            return lesson.name, len(lesson.edits), len(table["hunts"][lesson.name])
         for edit in table["beyond"].get(lesson.name, {}):
             return f"{lesson.name}/{edit}", 0, 0
     return None
