@@ -19,7 +19,7 @@ TRAINER = CORRECT.replace("import torch\n", QUICK, 1)
 
 @dataclass(frozen=True)
 class Example:
-    """`severe`: the errors and warnings, exactly; else those in `has` are found, and not `lacks`."""
+    """`severe`: the errors and warnings, exactly; else those in `has`, and none of `lacks`."""
 
     name: str
     files: dict[str, str]
@@ -35,6 +35,7 @@ class Example:
     at: dict[str, str | None] = field(default_factory=dict)  # a part of the line, by rule
     unexamined: str | None = None  # a part of what could not be looked at
     limit: int = 300  # seconds
+    nothing: bool = False  # no finding, no note, and all could be examined
     live: bool = False  # run it in CI, too
 
 
@@ -49,36 +50,42 @@ def _of_case(case: Case, number: int) -> Example:
 
 def _of_table(about: dict, known: dict[str, dict]) -> Example:
     """An entry of a .toml file. `like` another one, it has its fields, with texts replaced."""
-    about = {**known.get(about.get("like"), {}), **about}
-    known[about["name"]] = about
-    script = about["script"]
+    about = {"base": "begin", **known.get(about.get("like"), {}), **about}
+    text = about.get("text") or BASES[about["base"]] + about.get("script", "")
     for old, new in about.get("replace", []):
-        assert old in script, (about["name"], old)
-        script = script.replace(old, new)
-    known[about["name"]] = {k: v for k, v in about.items() if k != "replace"} | {"script": script}
-    files = {"train.py": BASES[about.get("base", "begin")] + script, **about.get("files", {})}
-    launch = about.get("launch", "torchrun" if about.get("base") == "ddp" else "python")
-    words = LAUNCHES.get(launch, tuple(launch.split()))
+        assert old in text, (about["name"], old)
+        text = text.replace(old, new)
+    about["text"] = text = text + about.get("append", "")
+    known[about["name"]] = {key: about[key] for key in about.keys() - {"replace", "like", "append"}}
     own = {name: about[name] for name in OWN & about.keys()}
-    own |= {name: tuple(own[name]) for name in ("severe", "has", "lacks") if name in own}
-    if "severe" not in own and "has" in own:
-        own["severe"] = None
-    return Example(about["name"], files, words, **own)
+    for name in {"severe", "has", "lacks"} & own.keys():
+        own[name] = tuple(own[name])
+    if about.get("any_status"):
+        own["status"] = None
+    if "has" in own:
+        own.setdefault("severe", None)
+    launch = about.get("launch", "torchrun" if about["base"] == "ddp" else "python")
+    return Example(about["name"], {"train.py": text, **about.get("files", {})}, LAUNCHES[launch],
+                   **own)  # fmt: skip
 
 
 BASES = {
     "begin": BEGIN,
     "ddp": f"{BEGIN}from torch.nn.parallel import DistributedDataParallel as DDP\n",
     "nothing": "",
+    "forking trainer": CORRECT,
+    "trainer": CORRECT.partition('if __name__ == "__main__"')[0]
+    + 'train(int(os.environ["RANK"]), "env://", int(os.environ["WORLD_SIZE"]))\n',
 }
-LAUNCHES = {"python": PYTHON, "torchrun": TORCHRUN}
+LAUNCHES = {"python": PYTHON, "torchrun": TORCHRUN, "launch.py": ("python", "launch.py")}
 OWN = {"plan", "cpu", "status", "severe", "has", "lacks", "evidence", "at", "unexamined", "limit",
-       "live"}  # fmt: skip
+       "live", "nothing"}  # fmt: skip
 
 
 def _all_examples() -> list[Example]:
-    found = [Example("correct", {"train.py": TRAINER}, severe=(), live=True)]
-    found.append(Example("correct, restarted", {"train.py": TRAINER}, plan="restart", live=True))
+    found = [Example("correct", {"train.py": TRAINER}, nothing=True, live=True)]
+    found.append(Example("correct, restarted", {"train.py": TRAINER}, plan="restart", nothing=True,
+                         live=True))  # fmt: skip
     found += [_of_case(case, number) for number, case in enumerate([*CASES, *RESTARTS])]
     for path in sorted(Path(__file__).parent.glob("examples/*.toml")):
         known = {}

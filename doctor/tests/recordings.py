@@ -27,7 +27,8 @@ AGAIN = "python -m pytest doctor/tests/test_verdicts.py -m soak --record -n 2 -k
 
 def key_of(example) -> str:
     """A checksum of all that the facts depend on, without comments and docstrings."""
-    scripts = [_code(text) if name.endswith(".py") else text for name, text in example.files.items()]
+    texts = example.files.items()
+    scripts = [_code(text) if name.endswith(".py") else text for name, text in texts]
     parts = [_probe(), *scripts, *example.words, example.plan, str(example.cpu)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

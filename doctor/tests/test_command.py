@@ -10,7 +10,7 @@ import pytest
 from ddp_doctor.descendants import Command
 from defects.cases import CORRECT
 from diagnosing import DOCTOR, LIMIT, diagnose, environment, python, run
-from right_scripts import BEGIN
+from examples import BEGIN
 
 ENV = environment()
 

@@ -269,19 +269,3 @@ def trained(folder, *words):
             assert torch.equal(ours["model"][name], value), name
     return json.loads((folder / f"{words[-1]}.json").read_text())
 
-
-@pytest.mark.soak
-def test_halves_that_are_joined_in_an_autocast(tmp_path):
-    (tmp_path / "train.py").write_text("""
-import torch
-model = torch.nn.Linear(16, 1).cuda()
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-x = torch.rand(8, 8, device="cuda").half()
-for step in range(4):
-    optimizer.zero_grad()
-    with torch.autocast("cuda"):
-        model(torch.cat([x, x.flip(1)], 1)).mean().backward()
-    optimizer.step()
-""")
-    seen = diagnose(tmp_path, "python", "train.py", options=("--cpu", "1"))
-    assert seen.ran.status == 0 and not seen.severe, seen.ran.tail

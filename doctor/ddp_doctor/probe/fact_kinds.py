@@ -1,8 +1,9 @@
 """The facts that the probe writes and the rules read: each kind, and its fields.
 
-A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`; one
-that may wait for other ranks has the number of the `call`. `where` is a line of the user's own files, `file.py:12`. File paths are relative to the run's
-folder. The observer, whose pid is 0, adds some kinds. Other parts of a probe may add theirs to KINDS.
+A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`.
+One that may wait for other ranks has the number of the `call`. `where` is a line of the user's own
+files, `file.py:12`. File paths are relative to the run's folder. The observer, whose pid is 0, adds
+some kinds. Other parts of a probe may add theirs to KINDS.
 """
 
 from dataclasses import dataclass

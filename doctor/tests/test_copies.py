@@ -1,4 +1,4 @@
-"""More than one run: in one process, on two nodes, with files outside the folder."""
+"""Runs in copies of the folder, which they must not change, and of all that it needs."""
 
 import subprocess
 import sys
@@ -8,63 +8,6 @@ import pytest
 from ddp_doctor.copies import copy
 from defects.cases import CORRECT
 from diagnosing import PACKAGE, diagnose, python
-
-UNDER_TORCHRUN = CORRECT.partition('if __name__ == "__main__"')[0] + (
-    'train(int(os.environ["RANK"]), "env://", int(os.environ["WORLD_SIZE"]))\n'
-)
-CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=2", "train.py")
-
-
-def under_torchrun(folder, text, *options):
-    (folder / "train.py").write_text(text)
-    return diagnose(folder, *TORCHRUN, options=options)
-
-
-def test_as_many_processes_train_as_one(tmp_path):
-    text = UNDER_TORCHRUN.replace("(16, 2, batch", "(16, 2, 0.5, batch")  # dropout, as below
-    layers = "nn.LSTM(16, 16, 2, batch_first=True, dropout=0.5)\n        self.out = nn.Linear(16"
-    text = text.replace("nn.Linear(16", layers)
-    text = text.replace("self.head(self.drop(x))", "self.out(self.head(self.drop(x))[0])")
-    seen = under_torchrun(tmp_path, text, "--parity")
-    assert seen.ran.status == 0, seen.ran.tail
-    assert "parity: the gradients of 32 steps are equal" in seen.ran.out
-    assert "replaced: no dropout, AdamW → plain SGD" in seen.ran.out
-    assert seen.report["findings"] == seen.report["not examined"] == []
-
-
-@pytest.mark.parametrize(
-    ("new", "times"),
-    [("(loss / world_size).backward()", "0.50"),
-     pytest.param("loss.backward(); [dist.all_reduce(p.grad) for p in model.parameters()]", "2.00",
-                  marks=pytest.mark.soak)],
-)  # fmt: skip
-def test_a_wrong_scale_is_named(tmp_path, new, times):
-    text = UNDER_TORCHRUN.replace("loss.backward()", new).replace(CLIP, "")
-    seen = under_torchrun(tmp_path, text, "--parity")
-    (finding,) = seen.found["parity"]
-    assert finding["evidence"] == f"at step 1 the gradient is {times} times that of one process"
-    assert seen.ran.status == 1
-
-
-@pytest.mark.soak
-def test_parity_needs_a_command_for_one_process(tmp_path):
-    seen = python(tmp_path, CORRECT, "--parity")
-    assert seen.report["findings"] == []
-    (why,) = seen.report["not examined"]
-    assert why.startswith("parity: 2 processes trained where one was asked for")
-
-
-def test_on_two_nodes_a_device_too_high_is_named(tmp_path):
-    """By what it does: the source does not show that this number is the rank."""
-    chosen = "    index = dist.distributed_c10d._get_default_group().rank()\n"
-    chosen += "    torch.cuda.set_device(index)\n    dataset = Tokens()\n"
-    text = UNDER_TORCHRUN.replace("    dataset = Tokens()\n", chosen)
-    seen = under_torchrun(tmp_path, text, "--nodes", "2", "--cpu", "2")
-    (finding,) = seen.found["device-from-rank"]
-    assert finding["evidence"] == "rank 1, one of 1 on its node, chose device 1"
-    line = text.splitlines()[int(finding["where"].rpartition(":")[2]) - 1]
-    assert "set_device(index)" in line
 
 
 @pytest.mark.soak

@@ -1,0 +1,68 @@
+"""The probe writes the facts that the table lists, and the rules read no others."""
+
+import ast
+import re
+
+import pytest
+
+import recordings
+from ddp_doctor.probe.fact_kinds import KINDS, mismatch
+from ddp_doctor.recorded_run import Run
+from ddp_doctor.rules.endings import hung
+from examples import EXAMPLES
+
+RARE = {"bound", "removed", "stack", "unobserved", "late", "output"}  # or left out of recordings
+
+
+def test_recorded_facts_are_those_of_the_table():
+    seen = {}
+    for example in filter(recordings.recorded_key, EXAMPLES):
+        one = recordings.read(example)
+        for run in filter(None, (one.run, one.killed, one.run.reference)):
+            for fact in run.facts:
+                seen.setdefault(fact["kind"], set()).update(fact)
+                assert mismatch(fact) is None, example.name
+    assert seen.keys() == KINDS.keys() - RARE
+    for kind, fields in seen.items():
+        assert fields >= KINDS[kind].fields, kind
+
+
+def test_rules_read_kinds_of_the_table():
+    for path in recordings.PACKAGE.glob("rules/*.py"):
+        _check_kinds(path)
+
+
+def _check_kinds(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("all", "first"):
+            names = {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+            assert names <= KINDS.keys(), (path.name, node.lineno)
+
+
+def test_a_fact_that_differs_from_the_table_is_told():
+    known = {"kind": "loaded", "t": 0, "pid": 1}
+    fact = known | {"path": "a", "behind": "a", "step": 0, "where": None}
+    assert mismatch(fact) == "loaded without 'error'"
+    assert mismatch(fact | {"error": None, "key": 1}) == "loaded with unknown 'key'"
+    assert re.match("unknown kind", mismatch({"kind": "load"}))
+
+
+@pytest.mark.parametrize(
+    ("waited", "backend", "named"),
+    [(240, "nccl", True), (1, "nccl", False), (240, "gloo", False)],  # gloo waits without work
+)
+def test_ranks_that_wait_busily_are_named_at_the_limit(waited, backend, named):
+    """As with NCCL, whose waiting ranks use a whole processor. There is no GPU, so by facts."""
+    facts = [{"kind": "late", "t": 300, "pid": 0, "limit": "300 s", "alive": [1, 2]}]
+    for rank in (0, 1):
+        own = {"pid": rank + 1, "node": None, "attempt": 0, "torchrun": True, "parent": 9}
+        facts += [
+            own | {"kind": "process", "t": 0, "argv": ["-u", "train.py"], "rank": rank},
+            own | {"kind": "joined", "t": 1, "rank": rank, "world_size": 2, "backend": backend},
+            own | {"kind": "collective", "t": 300 - waited, "what": "all_reduce", "bytes": 4,
+                   "part": False, "where": f"train.py:{rank + 10}"},
+        ]  # fmt: skip
+    found = [*hung(Run(facts))]
+    assert bool(found) == named
+    if named:
+        assert "rank 0 in all_reduce (train.py:10); rank 1 in all_reduce (train.py:11)" in found[0]
