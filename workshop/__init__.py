@@ -1,9 +1,9 @@
 """The workshop: exercises made from the lessons' edits. Checks judge what a script does.
 
-observe.py starts a run under the observer of ddp_doctor, which records facts and limits it
+scenarios.py  how a check runs a script: observed by ddp_doctor, and limited
 probe/     what only the workshop records, inside every process
-facts.py   the facts, by attempt and rank; worker.py, by epoch and step
-judge.py   checks: pure functions over the facts; checks/ holds them
+by_epoch.py   what was recorded, by attempt, rank, epoch and step
+verdicts.py   checks: pure functions over the facts; checks/ holds them
 exercises.py  starts and solutions, derived from lessons.toml; exercises.toml has hints and hunts
 folder.py  a learner's folder: files and progress
 ready.py   whether a learner's machine can do all this

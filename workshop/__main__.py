@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from ddp_doctor import __main__ as doctor
@@ -29,9 +30,9 @@ from tools.series import stages
 from . import ready, room, scenarios, show
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
-from .judge import passed
-from .observe import LIMIT
+from .scenarios import LIMIT, observe
 from .show import say, wrapped
+from .verdicts import passed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,10 +114,9 @@ def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
-    files = folder.files(exercise)
-    run, findings = scenarios.examine(
-        exercise.lesson.name, exercise.file, files, exercise.checks, options.limit
-    )
+    play = partial(observe, limit=options.limit)
+    name, files = exercise.lesson.name, folder.files(exercise)
+    run, findings = scenarios.examine(name, files, exercise.checks, play)
     say(f"{exercise.name} – {exercise.title}", "bold")
     if exercise.steps:
         show.progress(exercise, findings)

@@ -13,7 +13,7 @@ from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 
 from .checks import EXTRA, LESSONS, OF
-from .judge import Check, Finding, first_failure
+from .verdicts import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("exercises.toml")

@@ -29,14 +29,13 @@ class Folder:
     path: Path
 
     def events(self) -> list[dict]:
-        """What has been done, oldest first: `exercise`, `event`, `t`. Skips damaged lines."""
+        """What has been done, oldest first: `exercise`, `event`, `t`. Skips half-written lines."""
         found = []
         with contextlib.suppress(OSError):
             for line in (self.path / LOG).read_text("utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError, RecursionError):
-                    if _is_event(event := json.loads(line)):
-                        found.append(event)
-        return found
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return [e for e in found if isinstance(e, dict) and {"exercise", "event", "t"} <= e.keys()]
 
     def log(self, exercise: Exercise | None, event: str, **fields):
         """Append an event. `exercise` is None for "ready", which is about the machine."""
@@ -97,20 +96,10 @@ class Folder:
         return kept
 
     def files(self, exercise: Exercise) -> list[Path]:
-        """The script and all Python files beside it. A check copies and runs them."""
-        found = self.script(exercise).parent.glob("*.py")
-        return sorted(file for file in found if file.is_file() and file.name[0] != ".")
-
-
-KINDS = {
-    "exercise": str, "event": str, "t": int | float, "failed": str | None, "of": str | None,
-    "reached": int, "level": int, "wrong": list,
-}  # fmt: skip
-
-
-def _is_event(event):
-    fits = isinstance(event, dict) and {"exercise", "event", "t"} <= event.keys()
-    return fits and all(isinstance(event[name], KINDS[name]) for name in event.keys() & KINDS)
+        """The script, and all Python files beside it. A check copies them and runs the first."""
+        script = self.script(exercise)
+        others = sorted(script.parent.glob("[!.]*.py"))
+        return [script, *(file for file in others if file.is_file() and file != script)]
 
 
 def _write_new(path, text):

@@ -17,9 +17,9 @@ from . import scenarios
 from .checks import OF
 from .exercises import ROOT, exercises
 from .folder import Folder
-from .judge import first_failure
-from .observe import LIMIT, MOST, Act, Start, observe
+from .scenarios import LIMIT, MOST, Act, Start, observe
 from .show import say
+from .verdicts import first_failure
 
 NEEDED = 2 * MOST  # free bytes
 MEMORY = 900_000_000  # bytes that a check needs: tools/bench/results/room.txt
@@ -127,7 +127,7 @@ def _torchrun(folder):
 def _check(folder):
     """A check of the unchanged multigpu.py."""
     files = [ROOT / name for name in ("multigpu.py", "utils.py", "guard.py")]
-    seen, findings = scenarios.examine("multigpu", "multigpu.py", files, OF["multigpu"])
+    seen, findings = scenarios.examine("multigpu", files, OF["multigpu"])
     if failed := first_failure(findings):
         wrong = f"multigpu.py fails. {failed.check.sentence} Seen: {failed.evidence}"
         raise UserError(f"{wrong}: show this line to the instructor")

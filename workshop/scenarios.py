@@ -1,28 +1,133 @@
-"""How a check runs a script of each lesson, and judges it: short, on two CPU processes."""
+"""How a check runs a script of each lesson: short, on two CPU processes, in a new folder, observed
+by ddp_doctor and by the workshop's part of its probe.
+"""
 
+import contextlib
+import json
+import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from subprocess import STDOUT
 
+from ddp_doctor import observer
+from tools.processes import ended_with_us, environment, free_port
+
+from .by_epoch import Run
 from .checks import WITH_THREE
-from .facts import Run
-from .judge import Check, Finding, judge, passed
-from .observe import LIMIT, Act, Start, observe
+from .verdicts import Check, Finding, judge, passed
 
+LIMIT = 60  # seconds of processor time per act; ten times that by the clock
+MOST = 100_000_000  # bytes that a run may write, so that endless prints do not fill the disk
+QUIET = 20  # seconds after which even a run hangs that may end by itself, as after time.sleep
 EPOCH = 1024  # samples of each of two processes
 RAGGED = "--batch_size=48"  # so each epoch's last batch is smaller
+PART = {
+    "DOCTOR_EVERY": "1",
+    "DOCTOR_NOT_THEIRS": os.pathsep.join(["utils.py", "guard.py"]),
+    "DOCTOR_PARTS": str(Path(__file__).parent / "probe" / "begin.py"),
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command of an act. `node` is the folder it runs in, if there are several nodes."""
+
+    words: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Act:
+    """Commands that start together. `asked` says what they should do, `fault` which rank fails."""
+
+    starts: list[Start]
+    asked: dict
+    fault: dict | None = None
+
+
+def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
+    """Run the acts, one after the other, in a new folder with copies of `files`.
+
+    Always returns. It terminates an act that hangs, or that works for more than `limit` seconds of
+    processor time; the facts then say what each rank was doing. Leaves no process and no file.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True)
+    with folder as name, ended_with_us(name):
+        place = Path(os.path.realpath(name))
+        home, notes, temporary = (place / name for name in ("run", "facts", "tmp"))
+        for path in (home, notes, temporary):
+            path.mkdir()
+        watch = observer.Observer(notes, [home], partial(_late, limit), (home, temporary), QUIET)
+        for number, act in enumerate(acts):
+            for node in {start.node or "" for start in act.starts}:
+                (home / node).mkdir(exist_ok=True)
+                for file in files:
+                    shutil.copy(file, home / node)
+            if not _play(watch, number, act, home, temporary):
+                break
+        return Run(watch.own + watch.facts())
+
+
+def _play(watch, number, act, home, temporary):
+    """Run one act, and note the end of its output. Returns whether it ended with status 0."""
+    port = free_port()
+    with contextlib.ExitStack() as files:
+        starts = []
+        for nth, start in enumerate(act.starts):
+            log = files.enter_context(open(temporary / f"{number}.{nth}.log", "w+b"))
+            folder, output = home / (start.node or ""), {"stdout": log, "stderr": STDOUT}
+            env = _environment(act, start, port, temporary)
+            starts.append(observer.Start(start.words, folder, env, start.node, output))
+        went_well = watch.play(number, starts, asked=act.asked)
+        for start in starts:
+            log = start.options["stdout"]
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 100_000))
+            text = log.read().decode(errors="replace").replace(f"{home}{os.sep}", "")
+            watch.note("output", node=start.node, text="\n".join(text.splitlines()[-60:]))
+    return went_well
+
+
+def _environment(act, start, port, temporary):
+    own = PART | {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(temporary),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",  # the same verdicts on every machine
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "WORKSHOP_FAULT": json.dumps(act.fault or {}),
+    }
+    own |= {name: value.format(port=port) for name, value in start.env.items()}
+    return environment(**own)
+
+
+def _late(limit, seconds, worked, sizes):
+    """The limit that a run has reached."""
+    limits = {
+        f"{limit:.0f} s of processor time": worked > limit,
+        f"{10 * limit:.0f} s": seconds > 10 * limit,
+        f"{MOST:,} bytes": sum(sizes.values()) > MOST,
+    }
+    return next((name for name, reached in limits.items() if reached), None)
 
 
 def examine(
-    lesson: str, file: str, files: list[Path], checks: list[Check], limit: float = LIMIT
+    lesson: str, files: list[Path], checks: list[Check], play: Callable[..., Run] = observe
 ) -> tuple[Run, list[Finding]]:
-    """Run `file`, a script of the lesson, with `files` in its folder, and judge it.
+    """Play the script of a lesson, the first of `files`, and judge it.
 
     If a script of multigpu passes, it runs again with three processes, and one of them fails.
     """
-    seen = observe(files, _SCENARIOS.get(lesson, _beyond)(file), limit)
+    file = files[0].name
+    seen = play(files, _SCENARIOS.get(lesson, _beyond)(file))
     findings = judge(seen, checks)
     if lesson == "multigpu" and passed(findings):
-        failing = observe(files, _multigpu(file, 3, {"rank": 1, "samples": EPOCH}), limit)
+        failing = play(files, _multigpu(file, 3, {"rank": 1, "samples": EPOCH}))
         findings += judge(failing, WITH_THREE)
         seen = seen if passed(findings) else failing
     return seen, findings

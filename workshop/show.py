@@ -7,10 +7,10 @@ import textwrap
 from tools import series
 from tools.series import stages
 
-from .checks.words import ending
+from .by_epoch import Run
+from .checks.evidence import ending
 from .exercises import ROOT, Exercise
-from .facts import Run
-from .judge import Finding, passed
+from .verdicts import Finding, passed
 
 
 def say(text: str = "", color: str = ""):

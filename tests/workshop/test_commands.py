@@ -1,7 +1,6 @@
 """python -m workshop as a learner types it, including their mistakes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,24 +9,51 @@ import time
 import pytest
 
 from tests.processes import ROOT
+from tests.workshop.cases import CASES
+from tests.workshop.recorded import read
 from tools.processes import Process, environment
+from workshop import __main__ as commands
 from workshop import show
+from workshop.by_epoch import Run
 from workshop.exercises import exercises
 
 FIRST = "multigpu/start-the-processes"
+NUMBER = len(exercises())
 
 
 @pytest.fixture
 def workshop(tmp_path):
-    def run(*words, folder="mine", **env):
-        return subprocess.run(
-            [sys.executable, "-m", "workshop", "--dir", str(tmp_path / folder), *words],
-            cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, timeout=120,
+    """The command in a process of its own: `(status, stdout)`."""
+
+    def run(*words, **env):
+        ran = subprocess.run(
+            [sys.executable, "-m", "workshop", "--dir", tmp_path / "mine", *words],
+            cwd=ROOT, env=environment(**env), capture_output=True, text=True, timeout=240,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
+        assert "Traceback" not in ran.stderr and len(ran.stderr.strip().splitlines()) <= 1
+        return ran.returncode, ran.stdout + ran.stderr
 
     run.folder = tmp_path / "mine"
     run.script = lambda name: run.folder / name / exercises()[name].file
+    return run
+
+
+@pytest.fixture
+def replayed(tmp_path, monkeypatch, capsys):
+    """The command in this process, whose checks replay the recorded facts of a case's script."""
+
+    def observe(files, acts, limit):
+        text = files[0].read_text()
+        case = next(case for case in CASES.values() if case.text == text)
+        return Run(read(case)[acts[0].asked["processes"] == 3])
+
+    def run(*words):
+        status = commands.main(["--dir", str(tmp_path / "mine"), *words])
+        return status, capsys.readouterr().out
+
+    monkeypatch.setattr(commands, "observe", observe)
+    run.script = lambda name: tmp_path / "mine" / name / exercises()[name].file
     return run
 
 
@@ -39,48 +65,82 @@ def wait_until(true, process):
 
 
 def test_from_the_start_to_the_solution(workshop):
-    begun = workshop("start")
-    assert begun.returncode == 0 and FIRST in begun.stdout
+    status, said = workshop("start")
     script = workshop.script(FIRST)
-    assert str(script) in begun.stdout
+    assert status == 0 and FIRST in said and str(script) in said
     assert script.read_text() == exercises()[FIRST].start
+    status, said = workshop("check")
+    assert status == 1 and "✗ As many processes train as were asked for." in said
+    assert "Seen: 1 of 2 processes" in said and "Hint:" in said
+    assert "Page: 2_multigpu.html, “One process per device”" in said
+    script.write_text(exercises()[FIRST].solution)
+    status, said = workshop("check")
+    assert status == 0, said
+    assert "Right. next: python -m workshop start multigpu/construct-the-process" in said
 
-    failed = workshop("check")
-    assert failed.returncode == 1
-    assert "✗ As many processes train as were asked for." in failed.stdout
-    assert "Seen: 1 of 2 processes" in failed.stdout and "Hint:" in failed.stdout
-    assert "Page: 2_multigpu.html, “One process per device”" in failed.stdout
-    assert "Traceback" not in failed.stderr
 
-    hints = [workshop("hint").stdout for _ in range(3)]  # the check has printed the first
+def test_hints_solution_list_and_report(replayed, tmp_path):
+    replayed("start")
+    assert replayed("check")[0] == 1
+    hints = [replayed("hint")[1] for _ in range(3)]  # the check has printed the first
     assert [hint.split("\n")[0][-6:] for hint in hints] == ["2 of 3", "3 of 3", "3 of 3"]
     assert "torch.multiprocessing" in hints[0] and "mp.spawn(…" in hints[1]
-
-    assert "ask for it once more" in workshop("solution").stdout
-    assert "+    mp.spawn(worker, args=(world_size, args)" in workshop("solution").stdout
-
-    script.write_text(exercises()[FIRST].solution)
-    passed = workshop("check")
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "Right. next: python -m workshop start multigpu/construct-the-process" in passed.stdout
-    assert f"✓  1  {FIRST}" in workshop("list").stdout
-    assert f"1 of {len(exercises())} solved" in workshop("list").stdout
-    assert "multigpu/construct-the-process-group" in workshop("start").stdout  # the next one
-
-    room = workshop("report", str(workshop.folder), str(workshop.folder / "nobody"))
-    assert room.returncode == 0 and "nobody: nothing done yet" in room.stdout
-    rows = [line.split() for line in room.stdout.splitlines()]
-    assert any(row[1:3] == ["–", f"1/{len(exercises())}"] for row in rows)  # `ready` has not run
+    assert "ask for it once more" in replayed("solution")[1]
+    assert "+    mp.spawn(worker, args=(world_size, args)" in replayed("solution")[1]
+    replayed.script(FIRST).write_text(exercises()[FIRST].solution)
+    assert replayed("check")[0] == 0
+    listed = replayed("list")[1]
+    assert f"✓  1  {FIRST}" in listed and f"1 of {NUMBER} solved" in listed
+    assert "multigpu/construct-the-process-group" in replayed("start")[1]  # the next one
+    status, said = replayed("report", str(tmp_path / "mine"), str(tmp_path / "nobody"))
+    assert status == 0 and "nobody: nothing done yet" in said
+    rows = [line.split() for line in said.splitlines()]
+    assert any(row[1:3] == ["–", f"1/{NUMBER}"] for row in rows)  # `ready` has not run
 
 
-def test_nothing_of_the_learners_is_overwritten(workshop):
-    workshop("start", "save-once")
-    script = workshop.script("multigpu/save-once")
+def test_a_path_is_walked_by_commands(replayed):
+    status, said = replayed("start", "multigpu")
+    assert status == 0 and "7 Ending the process group" in said
+    replayed.script("multigpu").write_text(CASES["multigpu@2"].text)
+    status, said = replayed("check")
+    assert status == 1 and "✓ 2 Constructing the process group" in said
+    assert "→ 3 Distributing input data" in said
+    assert "has reached multigpu@2. The next edit: Distributing input data." in said
+    assert "ranks 0 and 1 saw samples 0, 1, 2" in said and "Before that" not in said
+    status, said = replayed("hint")
+    assert "hint 2 of 3" in said and "DistributedSampler" in said
+    assert replayed("solution")[0] == 1
+    status, said = replayed("solution")
+    assert "what multigpu@3 has where yours differs" in said
+    assert "+    sampler = DistributedSampler(dataset)" in said and "DDP(" not in said
+
+
+def test_what_breaks_a_step_already_made_comes_first(workshop):
+    workshop("start", "multigpu")
+    text = CASES["multigpu@2"].text
+    workshop.script("multigpu").write_text(text.replace("def main(args):", "def main(args)"))
+    status, said = workshop("check")
+    assert status == 1 and "Before that, fix this:" in said and "SyntaxError" in said
+
+
+def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(replayed):
+    replayed("start", FIRST)
+    case = CASES["wrong: a sampler that draws the same for each rank"]
+    replayed.script(FIRST).write_text(case.text)
+    checked = replayed("check")[1]
+    assert checked.count("✗") == 1 and "one rank sees each sample" in checked
+    assert "Replace RandomSampler by" in replayed("hint")[1]
+    assert "DistributedSampler(…" in replayed("hint")[1]
+
+
+def test_nothing_of_the_learners_is_overwritten(replayed):
+    replayed("start", "save-once")
+    script = replayed.script("multigpu/save-once")
     script.write_text("# mine\n")
-    assert "It is there already" in workshop("start", "save-once").stdout
+    assert "It is there already" in replayed("start", "save-once")[1]
     assert script.read_text() == "# mine\n"
     for number in (1, 2):
-        assert workshop("reset").returncode == 0
+        assert not replayed("reset")[0]
         assert (script.parent / f"multigpu.{number}.txt").read_text() == "# mine\n"
         assert script.read_text() == exercises()["multigpu/save-once"].start
         script.write_text("# mine\n")
@@ -103,7 +163,6 @@ def test_watch_checks_at_once_and_at_every_save_until_ctrl_c(workshop):
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("def broken(:\n", "SyntaxError"),
         ("import no_such_thing\n", "No module named 'no_such_thing'"),
         ("\0", "null bytes"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "status -9"),
@@ -113,9 +172,8 @@ def test_watch_checks_at_once_and_at_every_save_until_ctrl_c(workshop):
 def test_a_broken_script_never_breaks_the_tool(workshop, text, seen):
     workshop("start", "save-once")
     workshop.script("multigpu/save-once").write_text(text)
-    checked = workshop("check")
-    assert checked.returncode == 1 and not checked.stderr, checked.stderr
-    assert seen in " ".join(checked.stdout.split()), checked.stdout
+    status, said = workshop("check")
+    assert status == 1 and seen in " ".join(said.split()), said
 
 
 @pytest.mark.parametrize(
@@ -128,54 +186,27 @@ def test_a_broken_script_never_breaks_the_tool(workshop, text, seen):
     ],
 )
 def test_a_mistake_is_one_line(workshop, words, told):
-    ran = workshop(*words)
-    assert ran.returncode == 2 and told in ran.stderr
-    assert len(ran.stderr.strip().splitlines()) == 1
+    status, said = workshop(*words)
+    assert status == 2 and told in said.strip().splitlines()[-1]
 
 
-def test_a_folder_that_cannot_be_written(workshop, tmp_path):
-    (tmp_path / "mine").write_text("a file")
-    ran = workshop("start")
-    assert ran.returncode == 2 and "name another folder" in ran.stderr
+def test_a_folder_that_cannot_be_written(workshop):
+    workshop.folder.write_text("a file")
+    status, said = workshop("start")
+    assert status == 2 and "name another folder" in said
 
 
-ODD = [
-    '{"t": 1, "exerc', "[]", "null", '{"t": "soon", "exercise": "multigpu", "event": "start"}',
-    '{"t": 1, "exercise": 5, "event": "solved"}', '{"t": 1, "exercise": [], "event": "start"}',
-    '{"t": 1, "exercise": "multigpu/save-once", "event": "check", "failed": ["x"]}',
-    '{"t": 1, "exercise": "multigpu", "event": "check", "failed": "joined", "reached": "x"}',
-    '{"t": 1, "exercise": "", "event": "ready", "wrong": [{}]}', "\0\0\0", "[" * 9999,
-]  # fmt: skip
-
-
-def test_progress_survives_damaged_lines(workshop):
-    workshop("start", "save-once")
-    log = workshop.folder / "progress.jsonl"
-    log.write_text("\n".join([log.read_text(), *ODD, '{"t": 1, "exe']))
+def test_progress_survives_a_line_that_a_full_disk_cut(replayed, tmp_path):
+    replayed("start", "save-once")
+    log = tmp_path / "mine" / "progress.jsonl"
+    log.write_text(log.read_text() + '\n{"t": 1, "exerc\n\0\0\0\n[]\n{"t": 1, "exe')
     for words in (["hint"], ["list"], ["start", "distribute-the-data"], ["solution"]):
-        ran = workshop(*words)
-        assert ran.returncode in (0, 1) and not ran.stderr, ran.stderr
-    assert "multigpu/distribute-the-data" in workshop("hint").stdout  # was logged after the damage
-    assert not workshop("report", str(workshop.folder)).stderr
+        assert replayed(*words)[0] in (0, 1)
+    assert "multigpu/distribute-the-data" in replayed("hint")[1]  # was logged after the damage
+    assert replayed("report", str(tmp_path / "mine"))[0] == 0
 
 
-def test_a_script_that_writes_among_the_notes(workshop):
-    workshop("start", "save-once")
-    script = workshop.script("multigpu/save-once")
-    script.write_text(
-        "import os\n"
-        "notes = os.environ['DOCTOR_FACTS']\n"
-        "for name in ('mine.jsonl', f'{os.getpid()}.jsonl', '7.stack'):\n"
-        "    with open(f'{notes}/{name}', 'a') as file:\n"
-        '        file.write(\'mine\\n[]\\n{"kind": "batch"}\\n\')\n'
-        "os.mkdir(f'{notes}/8.jsonl')\n"
-    )
-    checked = workshop("check")
-    assert checked.returncode == 1 and not checked.stderr, checked.stderr
-    assert "Seen: 1 of 2 processes" in checked.stdout
-
-
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_a_workshop_that_is_killed_leaves_nothing(workshop, sign, tmp_path):
     workshop("start", "save-once")
     workshop.script("multigpu/save-once").write_text(
@@ -192,34 +223,11 @@ def test_a_workshop_that_is_killed_leaves_nothing(workshop, sign, tmp_path):
     assert not [*tmp_path.glob("workshop-*")]
 
 
-def test_an_exercise_needs_no_other_exercises_answer(workshop):
-    workshop("start", FIRST)
-    text = exercises()[FIRST].solution
-    end = text.index("    dist.barrier()"), text.index("\n\nif __name__")
-    workshop.script(FIRST).write_text(text[: end[0]] + text[end[1] :])
-    passed = workshop("check")
-    assert passed.returncode == 0, passed.stdout
-
-
-def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(workshop):
-    workshop("start", FIRST)
-    text = exercises()[FIRST].solution
-    workshop.script(FIRST).write_text(text.replace("DistributedSampler(dataset)", (
-        "torch.utils.data.RandomSampler(dataset, generator=torch.Generator())"
-    )).replace("sampler.set_epoch(", "sampler.generator.manual_seed("))  # fmt: skip
-    checked = workshop("check").stdout
-    assert checked.count("✗") == 1 and "one rank sees each sample" in checked
-    assert "Replace RandomSampler by" in workshop("hint").stdout
-    assert "DistributedSampler(…" in workshop("hint").stdout
-
-
-def test_plain_where_there_are_no_colours_and_no_such_letters(workshop):
+def test_plain_where_there_are_no_such_letters(workshop):
     workshop("start", "save-once")
     workshop.script("multigpu/save-once").write_text("raise SystemExit(1)\n")
-    plain = workshop("check", PYTHONIOENCODING="ascii")
-    assert plain.returncode == 1 and not plain.stderr
-    assert "\x1b" not in plain.stdout and "  ? " in plain.stdout
-    assert "\x1b" not in workshop("list").stdout
+    status, said = workshop("check", PYTHONIOENCODING="ascii")
+    assert status == 1 and "\x1b" not in said and "  ? " in said
 
 
 def test_colours_on_a_terminal_unless_told(monkeypatch, capsys):
@@ -233,14 +241,14 @@ def test_colours_on_a_terminal_unless_told(monkeypatch, capsys):
         assert capsys.readouterr().out == shown
 
 
-def test_the_room_says_who_is_stuck(workshop, tmp_path):
-    mine = tmp_path / "mine"
-    mine.mkdir()
+def test_the_room_says_who_is_stuck(replayed, tmp_path):
     now = time.time()
     events = [{"t": now - 900, "exercise": FIRST, "event": "start"}] + [
         {"t": now - 60 * n, "exercise": FIRST, "event": "check", "failed": "joined"}
         for n in (13, 12, 11)
     ]
-    (mine / "progress.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
-    said = workshop("report", str(mine)).stdout
+    (tmp_path / "mine").mkdir()
+    log = tmp_path / "mine" / "progress.jsonl"
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    said = replayed("report", str(tmp_path / "mine"))[1]
     assert "stuck at joined" in said and "nothing for 11 min" in said

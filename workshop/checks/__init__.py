@@ -1,39 +1,47 @@
 """The checks, in the order in which a learner should fix them."""
 
-from . import beyond, data, files, loss, processes, resume, training
+from . import (
+    after_restart,
+    equal_weights,
+    group,
+    printed_loss,
+    saving,
+    shares,
+    variations,
+)
 
 LESSONS = ("multigpu", "multigpu_torchrun", "multinode")
 BEYOND = {  # a lesson of beyond/ with exercises: which of multinode's checks do not hold of it
     "explicit_gradients": [],
     "scale_lr": [],
     "zero": [],
-    "uneven": [processes.all_take_part, training.stay_equal, training.gradient_is_mean,
-               loss.is_global, files.saved_complete],
-    "local_sgd": [training.stay_equal, training.gradient_is_mean, files.saved_complete,
-                  files.last_epoch_saved],
-    "random_seed_offset": [data.shared],
+    "uneven": [group.all_take_part, equal_weights.stay_equal, equal_weights.gradient_is_mean,
+               printed_loss.is_global, saving.saved_complete],
+    "local_sgd": [equal_weights.stay_equal, equal_weights.gradient_is_mean, saving.saved_complete,
+                  saving.last_epoch_saved],
+    "random_seed_offset": [shares.shared],
 }  # fmt: skip
 ORDER = [
-    processes.is_python, processes.one_process_each, processes.started_by_torchrun,
-    processes.joined, processes.port_of_its_own, processes.device_of_its_own,
-    beyond.rate_grows, beyond.state_is_divided, beyond.trains_to_the_end, beyond.trains_one_model,
-    beyond.averages_now_and_then, beyond.draws_its_own,
-    files.saved_on_every_node,
-    resume.from_the_newest, resume.where_saved, resume.with_the_optimizer,
-    processes.all_take_part,
-    training.stay_equal, training.gradient_is_mean,
-    data.shared, data.order_changes,
-    loss.reported_once, loss.is_global,
-    files.saved_once, files.saved_atomically, files.saved_without_ddp,
-    files.last_epoch_saved, files.saved_complete,
-    processes.cause_is_named, processes.left_the_group, processes.ends_well,
+    group.is_python, group.one_process_each, group.started_by_torchrun,
+    group.joined, group.port_of_its_own, group.device_of_its_own,
+    variations.rate_grows, variations.state_is_divided, variations.trains_to_the_end,
+    variations.trains_one_model, variations.averages_now_and_then, variations.draws_its_own,
+    saving.saved_on_every_node,
+    after_restart.from_the_newest, after_restart.where_saved, after_restart.with_the_optimizer,
+    group.all_take_part,
+    equal_weights.stay_equal, equal_weights.gradient_is_mean,
+    shares.shared, shares.order_changes,
+    printed_loss.reported_once, printed_loss.is_global,
+    saving.saved_once, saving.saved_atomically, saving.saved_without_ddp,
+    saving.last_epoch_saved, saving.saved_complete,
+    group.cause_is_named, group.left_the_group, group.ends_well,
 ]  # fmt: skip
 OF = {name: [one for one in ORDER if name in (one.lessons or LESSONS)] for name in LESSONS}
 for name, without in BEYOND.items():
     OF[name] = [one for one in ORDER if name in one.lessons or one in OF["multinode"]]
     OF[name] = [one for one in OF[name] if one not in without]
 WITH_THREE = [  # of the second run: three processes, one of which fails
-    processes.one_process_each, processes.joined, training.stay_equal, training.gradient_is_mean,
-    processes.ends_when_a_rank_fails,
+    group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,
+    group.ends_when_a_rank_fails,
 ]  # fmt: skip
-EXTRA = {"survives-a-power-cut": files.survives_a_power_cut}  # of an exercise alone
+EXTRA = {"survives-a-power-cut": saving.survives_a_power_cut}  # of an exercise alone

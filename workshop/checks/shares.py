@@ -5,8 +5,8 @@ from collections import Counter
 from ddp_doctor.recorded_run import shown
 from ddp_doctor.rules.wording import ranks
 
-from ..judge import check
-from ..worker import SAMPLES
+from ..by_epoch import SAMPLES
+from ..verdicts import check
 
 
 def _whole_epochs(run):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .facts import Run
+from .by_epoch import Run
 
 Verdict = tuple[bool, str] | None  # true or false, with evidence; None: the run did not get so far
 

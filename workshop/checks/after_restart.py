@@ -1,6 +1,6 @@
 """What a restarted run resumes from."""
 
-from ..judge import check
+from ..verdicts import check
 
 
 def _restart(run):

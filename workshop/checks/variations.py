@@ -5,9 +5,9 @@ import math
 from ddp_doctor.recorded_run import shown
 from ddp_doctor.rules.wording import ranks
 
-from ..judge import check
-from .training import near
-from .words import and_ending
+from ..verdicts import check
+from .equal_weights import near
+from .evidence import and_ending
 
 RATE, MOMENTUM = 1e-3, 0.9  # of the lessons' SGD
 SYNC_EVERY = 10  # steps, in beyond/local_sgd.py

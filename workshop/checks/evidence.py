@@ -3,8 +3,7 @@
 import math
 import re
 
-from ..facts import Run
-from ..worker import Worker
+from ..by_epoch import Run, Worker
 
 
 def ending(run: Run) -> str:

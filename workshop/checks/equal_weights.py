@@ -2,7 +2,7 @@
 
 import math
 
-from ..judge import check
+from ..verdicts import check
 
 
 @check("2_multigpu", "construct-the-ddp-model")

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from ddp_doctor.rules.wording import ranks
 
-from ..judge import check
+from ..verdicts import check
 
 
 @check("2_multigpu", "save-once", "multigpu", "multigpu_torchrun")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ddp_doctor.rules.wording import ranks
 
-from ..judge import check
-from ..worker import Worker
+from ..by_epoch import Worker
+from ..verdicts import check
 
 LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 

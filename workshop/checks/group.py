@@ -4,8 +4,8 @@ from ddp_doctor.recorded_run import lost
 from ddp_doctor.rules.endings import calls, differences
 from ddp_doctor.rules.wording import ranks
 
-from ..judge import check
-from .words import and_ending, ending, wait, waiting
+from ..verdicts import check
+from .evidence import and_ending, ending, wait, waiting
 
 
 @check("index")

@@ -1,0 +1,169 @@
+"""The facts of each case's runs, recorded once, since a run takes seconds and a verdict none.
+
+    python -m tests.workshop.recorded --stale     record again what is out of date
+    python -m tests.workshop.recorded NAME...     record these cases
+    python -m tests.workshop.recorded --all
+
+A recording has a key: the case's script, what a check runs beside it, and the probes, all without
+comments and docstrings. It keeps what the checks read, and no more: times are numbered, and of each
+process only the first steps have the numbers of their gradients. Both the live run and what is kept
+must get the verdict of the case.
+"""
+
+import ast
+import hashlib
+import json
+import lzma
+import os
+import re
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, alive
+from tests.workshop.cases import CASES, Case
+from workshop.by_epoch import Run
+from workshop.scenarios import examine, observe
+
+FOLDER = Path(__file__).with_name("facts")
+COMMAND = "python -m tests.workshop.recorded"
+FILES = ("utils.py", "guard.py")
+PROBES = ("workshop/probe", "doctor/ddp_doctor/probe")
+UNREAD = {
+    "before",
+    "causality",
+    "content",
+    "epoch",
+    "evaluation",
+    "first_loss",
+    "loading",
+    "losses",
+}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+GRADIENTS = 14  # steps of each process; local_sgd needs eleven
+
+
+def live(case: Case):
+    """Run a case as a check does: its runs, the one that was judged, and the findings."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / Path(f"{case.lesson}.py").name
+        script.write_text(case.text, encoding="utf-8")
+
+        def play(files, acts):
+            runs.append(observe(files, acts))
+            return runs[-1]
+
+        files = [script, *(ROOT / name for name in FILES)]
+        seen, findings = examine(case.lesson, files, case.checks, play)
+    left = [process.process for process in seen.processes if alive(process.process["pid"])]
+    assert not left, left
+    return runs, seen, findings
+
+
+def replay(case: Case, runs: list[list[dict]]):
+    """Judge recorded runs as a check judges live ones: which run was judged, and the findings."""
+    following = iter(runs)
+    name = Path(f"{case.lesson}.py")
+    return examine(case.lesson, [name], case.checks, lambda files, acts: Run(next(following)))
+
+
+def read(case: Case) -> list[list[dict]]:
+    """The recorded facts of each of a case's runs. Fails the test if the recording is stale."""
+    if not fresh(case):
+        pytest.fail(f"the facts of this case are out of date: {COMMAND} {case.name!r}")
+    return json.loads(lzma.decompress(path(case).read_bytes()))["runs"]
+
+
+def record(case: Case):
+    """Run a case, hold it against its verdict, and keep its facts."""
+    runs, *judged = live(case)
+    case.hold(*judged)
+    kept = json.loads(json.dumps([_kept(run.facts) for run in runs]))
+    case.hold(*replay(case, kept))
+    text = json.dumps({"key": key(case), "runs": kept}, separators=(",", ":"))
+    FOLDER.mkdir(exist_ok=True)
+    path(case).write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def path(case: Case) -> Path:
+    return FOLDER / f"{re.sub(r'[^a-z0-9_@]+', '-', case.name.lower())}.json.xz"
+
+
+def fresh(case: Case) -> bool:
+    """Whether a case has a recording, with the key of the present code."""
+    if not path(case).exists():
+        return False
+    with lzma.open(path(case)) as file:
+        return key(case).encode() in file.read(80)
+
+
+def key(case: Case) -> str:
+    return hashlib.sha256(f"{_code(case.text)}{_around()}".encode()).hexdigest()[:32]
+
+
+@cache
+def _around():
+    """What each case runs beside its script."""
+    files = [ROOT / name for name in (*FILES, "workshop/scenarios.py")]
+    files += [file for folder in PROBES for file in sorted((ROOT / folder).rglob("*.py"))]
+    return "".join(_code(file.read_text(encoding="utf-8")) for file in files)
+
+
+def _code(text):
+    """The syntax tree, without docstrings. Of a script that is no Python, its text."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def _kept(facts):
+    """The facts that the checks read, smaller: see above."""
+    numbers = {t: n for n, t in enumerate(sorted({fact["t"] for fact in facts}))}
+    gradients, kept = Counter(), []
+    for fact in facts:
+        gradients[fact["pid"]] += fact["kind"] == "gradient"
+        most = fact["kind"] == "gradient" and gradients[fact["pid"]] > GRADIENTS
+        if fact["kind"] == "forward":  # once per batch, and judged by the doctor alone
+            fact = {name: fact[name] for name in ("kind", "t", "pid", "grad") if name in fact}
+        if fact["kind"] not in UNREAD and not most:
+            kept.append(_short(fact) | {"t": numbers[fact["t"]]})
+    return kept
+
+
+def _short(value):
+    if isinstance(value, float):
+        return float(f"{value:.8g}")
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return {key: _short(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def main(words):
+    stale = [name for name, case in CASES.items() if words == ["--stale"] and not fresh(case)]
+    names = list(CASES) if words == ["--all"] else stale if words == ["--stale"] else words
+    wrong = 0
+    with ThreadPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool:
+        for name, tried in [(name, pool.submit(record, CASES[name])) for name in names]:
+            error = tried.exception()
+            print(f"{'wrong' if error else 'recorded'}: {name}", error or "", flush=True)
+            wrong += bool(error)
+    for file in set(FOLDER.glob("*.xz")) - {path(case) for case in CASES.values()}:
+        file.unlink()  # of a case that is no more
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Every start, stage, right and wrong answer gets its verdict: recorded, some live, too."""
+
+import pytest
+
+import utils
+from tests.workshop.cases import CASES
+from tests.workshop.recorded import live, read, record, replay
+from workshop.by_epoch import SAMPLES, Run, Worker
+from workshop.checks import LESSONS, OF
+from workshop.exercises import exercises, undone
+from workshop.verdicts import check, judge
+
+LIVE = (  # something of everything that a check runs, ends, or waits for
+    "multigpu/outliers",  # ranks that wait for each other
+    "multigpu@3",
+    "multigpu_torchrun@3",  # a restart
+    "multinode@2",  # two nodes
+    "wrong: a failed rank that lives on",
+    "wrong: ranks that all wait",
+    "right: without DDP, sampler or loader",
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recorded_facts_get_their_verdict(name):
+    case = CASES[name]
+    case.hold(*replay(case, read(case)))
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_run_gets_its_verdict(name):
+    _, *judged = live(CASES[name])
+    CASES[name].hold(*judged)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CASES)
+def test_record_again(name):
+    record(CASES[name])
+
+
+def test_the_steps_of_a_path_are_the_edits_of_its_lesson():
+    for lesson in LESSONS:
+        path = exercises()[lesson]
+        edits = [edit.name for edit in path.lesson.edits]
+        assert [step.name for step in path.steps] == [f"{lesson}/{edit}" for edit in edits]
+        assert path.start == CASES[f"{lesson}@0"].text
+        assert path.solution == CASES[f"{lesson}@{len(edits)}"].text
+
+
+def test_with_a_definition_goes_what_others_have_put_into_it():
+    lesson = exercises()["multigpu"].lesson
+    text = undone(lesson.edit("start-the-processes"))
+    assert "LOCAL_RANK" in lesson.source.text.partition("def worker")[2]
+    assert "LOCAL_RANK" not in text.partition("def main")[2] and "def worker" not in text
+
+
+def test_it_knows_the_size_of_the_dataset():
+    assert SAMPLES == utils.NUM_SAMPLES
+
+
+def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
+    backward = {"kind": "backward", "t": 1}
+    for message, waits in (("Connection reset by peer", backward), ("too hot", None)):
+        ended = [{"kind": "raised", "t": 2, "message": message}, {"kind": "exit", "t": 3}]
+        assert Worker({}, [backward, *ended]).waits == waits
+
+
+@pytest.mark.parametrize("name", ["multigpu@7", "multigpu_torchrun@3", "multinode@2"])
+def test_odd_facts_are_no_error(name):
+    """A check says that it cannot tell if a kind of fact is missing, or if the run breaks off."""
+    facts = Run(read(CASES[name])[0]).facts
+    kinds = {fact["kind"] for fact in facts} - {"act"}
+    odd = [[fact for fact in facts if fact["kind"] != kind] for kind in kinds]
+    odd += [facts[:length] for length in range(1, len(facts), len(facts) // 40)]
+    for some in odd:
+        for finding in judge(Run(some), OF[CASES[name].lesson]):
+            assert "itself has failed" not in finding.evidence, finding
+
+
+def test_a_check_that_fails_itself_says_so():
+    def broken(run):
+        """It holds."""
+        return 1 / 0
+
+    (finding,) = judge(Run([]), [check("index")(broken)])
+    assert finding.ok is None and "ZeroDivisionError" in finding.evidence
