@@ -65,7 +65,6 @@ def test_a_byte_that_changed_is_noticed(tmp_path):
     assert refused > 100
     entry = whole.rindex(b"PK\x01\x02", 0, whole.rindex(b"data/0"))
     path.write_bytes(whole[: entry + 38] + b"\x10" + whole[entry + 39 :])  # marked as a folder
-    assert torch.load(path)["model"]["w"].sum() != saved["model"]["w"].sum()
     assert not utils.is_whole(path)
 
 
