@@ -38,8 +38,11 @@ NOT_RUN = {
     "make", "make soak", "uv venv && uv pip install --torch-backend=cpu torch", "kill -9",
     "source .venv/bin/activate", "pre-commit install", "python3 tools/bootstrap.py dev",
     "pip install ./doctor", "CUDA_VISIBLE_DEVICES=", "python -m tools.pages confirm",
-    "python -m tools.pages record", "python -m tools.series sync single_gpu",
-    "python -m pytest -m site", "ENDPOINT=node1:29500 . launch/torchrun_env.sh",
+    "python -m tools.pages record --stale", "python -m tools.pages record 2_multigpu",
+    "python -m tools.pages record --all --check", "python -m tests.workshop.recorded --stale",
+    'python -m pytest doctor/tests/test_verdicts.py -n 2 --record -m "soak or not soak" -k run_has',
+    "python -m tools.series sync single_gpu", "python -m pytest -m site",
+    "ENDPOINT=node1:29500 . launch/torchrun_env.sh",
 }  # fmt: skip
 PAGES = [*(ROOT / "docs" / "pages").glob("*.py"), *(ROOT / "docs" / "pages").glob("*.rst")]
 

@@ -99,9 +99,10 @@ class Keys:
         """The paths that a text may mean."""
         yield from (self.root / word for word in re.findall(r"[\w./-]+", text) if word[0] != "/")
         for module in re.findall(r"-m +([\w.]+)", text):
-            path = self.root / module.replace(".", "/")
+            folder = self.root / "doctor" if module.startswith("ddp_doctor") else self.root
+            path = folder / module.replace(".", "/")
             yield from (path.with_suffix(".py"), path / "__init__.py", path / "__main__.py")
-            if self.whole or module == "workshop":  # its checks read these, and the lessons
+            if self.whole or module in ("workshop", "ddp_doctor"):  # they read more than they import
                 yield from path.rglob("*.*")
         if re.search("-m +workshop", text) or SERIES.search(text):
             yield from self._of_series("")
@@ -138,7 +139,7 @@ class Keys:
     def _imported(self, tree, file) -> Iterator[Path]:
         """The paths that the imports of a script may mean, with their parent packages."""
         for node in ast.walk(tree):
-            folders, names = [file.parent, self.root], []
+            folders, names = [file.parent, self.root, self.root / "doctor"], []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
