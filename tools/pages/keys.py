@@ -102,7 +102,7 @@ class Keys:
             folder = self.root / "doctor" if module.startswith("ddp_doctor") else self.root
             path = folder / module.replace(".", "/")
             yield from (path.with_suffix(".py"), path / "__init__.py", path / "__main__.py")
-            if self.whole or module in ("workshop", "ddp_doctor"):  # they read more than they import
+            if self.whole or module in ("workshop", "ddp_doctor"):  # reads more than it imports
                 yield from path.rglob("*.*")
         if re.search("-m +workshop", text) or SERIES.search(text):
             yield from self._of_series("")
