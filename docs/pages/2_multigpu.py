@@ -338,7 +338,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 # **A process is missing.** Here ``worker`` is called directly, so one process trains where two are
 # expected. It waits for the second one. PyTorch itself is silent; the last line is from
-# ``guard.py``, after five seconds. ``timeout`` ends the process after fifteen:
+# ``guard.py``, after five seconds. ``timeout`` ends the process after thirty:
 #
 # .. run::
 #    :expect: waiting for all 2 processes
@@ -346,7 +346,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :status: 124
 #
 #    sed 's/    mp.spawn(.*/    worker(0, world_size, args)/' multigpu.py > broken.py
-#    timeout 15 python broken.py
+#    timeout 30 python broken.py
 #
 # Remember what this looks like: for minutes, a missing process raises no error. It makes the others
 # wait, until they time out.
