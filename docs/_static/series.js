@@ -10,10 +10,17 @@ document.addEventListener("DOMContentLoaded", () => {
   const root = document.documentElement;
   const views = { unified: "unified", split: "side by side" };
   const buttons = [];
+  // What scrolls sideways can be reached by the keyboard.
+  const reach = () => {
+    for (const pre of document.querySelectorAll(".highlight pre")) {
+      if (pre.scrollWidth > pre.clientWidth) pre.tabIndex = 0;
+    }
+  };
   const choose = (view) => {
     root.dataset.diff = view;
     stored("diff", view);
     buttons.forEach((b) => b.setAttribute("aria-pressed", b.dataset.view === view));
+    reach();
   };
   const heads = document.querySelectorAll(".lesson-diff:not(.whole) .diff-head");
   for (const head of heads) {
@@ -38,12 +45,6 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   if (heads.length) choose(stored("diff") === "split" ? "split" : "unified");
 
-  // What scrolls sideways can be reached by the keyboard.
-  const reach = () => {
-    for (const pre of document.querySelectorAll(".highlight pre")) {
-      if (pre.scrollWidth > pre.clientWidth) pre.tabIndex = 0;
-    }
-  };
   reach();
   addEventListener("resize", reach);
   document.addEventListener("toggle", reach, true); // what a fold shows
