@@ -2,7 +2,7 @@
 
     .. doctor-rules::
 
-The texts are the docstrings of ddp_doctor/rules. The diffs are the defects of doctor/defects the
+The texts are the docstrings of doctor/ddp_doctor/rules. The diffs are the defects of doctor/defects the
 other way round: a test puts each defect into a correct script, and the doctor must name it.
 """
 

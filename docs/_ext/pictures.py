@@ -54,7 +54,7 @@ def _svg(figure, stem, alt, kind):
     width, height = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
     svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
     style = f"max-width: {float(width) / 72 * 96:.0f}px; aspect-ratio: {width} / {height}"
-    # The caption says it to screen readers; docs/_ext/front.py reads the label.
+    # The caption says it to screen readers; docs/_ext/figures.py reads the label.
     hidden = f'aria-hidden="true" aria-label="{escape(alt)}"'
     attributes = f'class="picture {kind}" {hidden} style="{style}"'
     return svg.replace("<svg", f"<svg {attributes}", 1)
