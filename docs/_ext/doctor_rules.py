@@ -2,8 +2,8 @@
 
     .. doctor-rules::
 
-The texts are the docstrings of doctor/ddp_doctor/rules. The diffs are the defects of doctor/defects the
-other way round: a test puts each defect into a correct script, and the doctor must name it.
+The texts are the docstrings of doctor/ddp_doctor/rules. The diffs are the defects of doctor/defects
+the other way round: a test puts each defect into a correct script, and the doctor must name it.
 """
 
 import difflib
