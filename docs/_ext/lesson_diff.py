@@ -158,11 +158,12 @@ def misplaced(edit, found, env):
 
 def is_run(stage, lines):
     """Whether these shell lines run a stage."""
-    name = stage.name
+    names = {stage.name}
     if stage.is_last:
         words = stage.lesson.command[1]
-        name = words[words.index("-m") + 1] if "-m" in words else PurePath(stage.lesson.file).name
-    return any(name in re.split(r"[\s/]", line) for line in lines)
+        module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
+        names = {PurePath(stage.lesson.file).name, *module}
+    return any(names & {*re.split(r"[\s/]", line)} for line in lines)
 
 
 def visit_html(self, node):
