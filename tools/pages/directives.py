@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tools.series import Series
 
 _DIRECTIVE = re.compile(
-    r"^\.\. ([\w-]+):: *(.*)\n((?:[ \t]+:.*\n)*)((?:[ \t]*\n|[ \t]+.*\n?)*)", re.MULTILINE
+    r"^( *)\.\. ([\w-]+):: *(.*)\n((?:\1[ \t]+:.*\n)*)((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
 )
 
 
@@ -26,16 +26,21 @@ class Directive:
 
 def find(text: str) -> Iterator[Directive]:
     """The directives at the left margin of a text."""
+    return (found for margin, found in _all(text) if not margin)
+
+
+def _all(text):
+    """The directives of a text, each with the spaces before it: it may be in a list."""
     for found in _DIRECTIVE.finditer(text):
-        name, argument, options, body = found.groups()
+        margin, name, argument, options, body = found.groups()
         options = dict(re.findall(r":([\w-]+): *(.*)", options))
         body = textwrap.dedent(body).strip()
-        yield Directive(name, argument.strip(), options, body, found.start(), found.end())
+        yield margin, Directive(name, argument.strip(), options, body, found.start(), found.end())
 
 
 def walk(text: str) -> Iterator[Directive]:
     """The directives of a text, and those in their bodies."""
-    for found in find(text):
+    for _, found in _all(text):
         yield found
         yield from walk(found.body)
 
