@@ -150,6 +150,10 @@ def test_record_and_check(tmp_path):
     assert not (site.root / file).exists() and "two" in site.read("docs/recorded/other.toml")
 
 
+def listen():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_a_kill_while_recording_leaves_whole_files_and_no_process(site, sent):
     token = uuid.uuid4().hex
@@ -164,10 +168,15 @@ def test_a_kill_while_recording_leaves_whole_files_and_no_process(site, sent):
         return [process for process in found if token == (process.info["cmdline"] or [""])[0]]
 
     words = [sys.executable, "-m", "tools.pages", "record", f"kill_{sent}"]
-    with subprocess.Popen(words, cwd=site.root, env={**os.environ, "PYTHONPATH": ""}) as process:
-        wait_until(ours)
-        process.send_signal(sent)
-        assert process.wait(60) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+    options = {"cwd": site.root, "env": {**os.environ, "PYTHONPATH": ""}}
+    options["preexec_fn"] = listen  # a shell's `&` makes its children ignore SIGINT
+    with subprocess.Popen(words, **options) as process:
+        try:
+            wait_until(ours)
+            process.send_signal(sent)
+            assert process.wait(60) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+        finally:
+            process.kill()
     wait_until(lambda: not ours())
     found = {lines: one.ran for lines, (one, _) in recordings.load(file).items()}
     known = {lines: one.ran for lines, (one, _) in recordings.parse(before).items()}
