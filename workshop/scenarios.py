@@ -15,7 +15,8 @@ from pathlib import Path
 from subprocess import STDOUT
 
 from ddp_doctor import observer
-from tools.processes import ended_with_us, environment, free_port
+from ddp_doctor.descendants import ended_with_us
+from tools.processes import environment, free_port
 
 from .by_epoch import Run
 from .checks import WITH_THREE
