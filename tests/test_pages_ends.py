@@ -35,8 +35,9 @@ def test_every_mistake_about_an_end_is_reported_and_a_right_one_is_linked(tmp_pa
         titled = "" if name == site.lesson.page else f"A page\n{'=' * 20}\n\nText.\n"
         site.write(f"docs/pages/{name}.py", "")
         site.write(f"docs/pages/{name}.rst", (titled or site.read(site.page)) + end)
+    assert site.record()[0] == 0
     output = fails(site, *WRONG)
-    assert "pages/none.rst:1: WARNING: this page must end with a page-end" in output
+    assert re.search(r"pages/none.rst:\d: WARNING: this page must end with a page-end", output)
     reported = {re.search(r"pages/(\w+)\.rst", line)[1] for line in warnings(output)}
     assert reported == {"none", *pages} - {site.lesson.page}
 

@@ -160,6 +160,7 @@ def test_a_wrong_cell(site, old, new, message):
 
 
 def test_the_address_of_the_repository_is_used_only_if_it_is_set(site):
+    assert site.record()[0] == 0
     for known in (False, True):
         if known:
             site.edit(
