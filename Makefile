@@ -15,7 +15,7 @@ run: ## Set everything up, then train on every GPU, or on two CPU processes
 	@$(bootstrap)
 	$(PY) multigpu.py 50 10
 
-test: ## Set everything up, then run the quick tests, some of every part (3 minutes)
+test: ## Set everything up, then run the quick tests, some of every part
 	@$(bootstrap) test
 	$(PY) -m pytest -m quick -n $(WORKERS) --dist worksteal
 
@@ -27,7 +27,7 @@ soak: ## Set everything up, then run the long tests: hundreds of runs, dozens of
 	@$(bootstrap) test
 	$(PY) -m pytest -m soak -rs
 
-docs: ## Set everything up, then build the site in docs/_build/html (2 minutes)
+docs: ## Set everything up, then build the site in docs/_build/html
 	@$(bootstrap) docs
 	$(PY) -m tools.pages build
 	@echo "Open it with:  python3 -m http.server -d docs/_build/html"

@@ -50,7 +50,7 @@ def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
 
 
 def test_a_killed_gpt_resumes_exactly(gpus, tmp_path):
-    """If it is told to be deterministic: without that, not even two undisturbed runs are equal."""
+    """With deterministic algorithms: without them, not even two undisturbed runs are equal."""
     text = tmp_path / "text.txt"
     text.write_text(texts.markov(5007))
     env, words = deterministic(tmp_path / "deterministic"), options(data=text)

@@ -33,7 +33,7 @@ def test_every_mistake_about_an_edit_is_told(site):
         f"multigpu {twice.name} is shown more than once: on pages/2_multigpu and on pages/again",
         f"multigpu {elsewhere.name} is shown on pages/other, not on 2_multigpu",
         f"multigpu {bare.name} has no prose: explain it below",
-        f"multigpu {retitled.name} stands under 'What we do here', but its title is ",
+        f"multigpu {retitled.name} is under 'What we do here', but its title is ",
         f"the prose of multigpu {unconfirmed.name} was confirmed for nothing",
         f"pages/2_multigpu shows {stage}, and runs it nowhere",
         "no edit of multigpu is called 'nope'; there are: start-the-processes,",

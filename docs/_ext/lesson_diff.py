@@ -94,7 +94,7 @@ class LessonDiff(OfLesson):
         if not self.content:
             yield f"{what} has no prose: explain it below"
         if title != edit.title:
-            yield f"{what} stands under {title!r}, but its title is {edit.title!r}"
+            yield f"{what} is under {title!r}, but its title is {edit.title!r}"
         if confirmed != stage.fingerprint:
             yield (
                 f"the prose of {what} was confirmed for {confirmed}, but its lines are "

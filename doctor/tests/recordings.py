@@ -88,7 +88,7 @@ def _renamed(text):
 
 
 def read(example) -> Diagnosis:
-    """The recorded runs. The key is compared by a test of its own."""
+    """The recorded runs. The key has a separate test."""
     found, runs = lzma.decompress(path_of(example).read_bytes()).decode().splitlines(), {}
     for number, line in enumerate(map(json.loads, found[1:])):
         if "run" in line:

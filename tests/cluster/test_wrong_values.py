@@ -22,7 +22,7 @@ RIGHT = {
     "ssh": {"HOSTS": "node1 node2", "RSH": "srun"},
 }  # fmt: skip
 RIGHT["distributed_launch"] = RIGHT["torchrun_static"]
-WRONG = {  # before.py and the shells refuse these; the first of each kind stands for others
+WRONG = {  # before.py and the shells refuse these; one of each kind
     "torchrun_c10d": [
         "NNODES=0", "NNODES=two", "NNODES=2:1", "NNODES=", "NPROC=-1", "MAX_RESTARTS=x",
         "JOIN_TIMEOUT=1.5", "JOIN_TIMEOUT=08", "JOB=a/b", "ENDPOINT=", "ENDPOINT=node1",

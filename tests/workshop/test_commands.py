@@ -23,7 +23,7 @@ NUMBER = len(exercises())
 
 @pytest.fixture
 def workshop(tmp_path):
-    """The command in a process of its own: `(status, stdout)`."""
+    """The command in a separate process: `(status, stdout)`."""
 
     def run(*words, **env):
         ran = subprocess.run(
