@@ -22,8 +22,9 @@ import utils
 def ddp_setup(init):
     """Join the process group: one process per device."""
     device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = dist.get_default_backend_for_device(utils.device())
     dist.init_process_group(
-        init_method=init, timeout=timedelta(minutes=5), device_id=device_id)
+        backend, init, timeout=timedelta(minutes=5), device_id=device_id)
 
 
 class Trainer:

@@ -22,7 +22,8 @@ import utils
 def ddp_setup():
     """Join the process group: one process per device."""
     device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(device_id=device_id)
+    backend = dist.get_default_backend_for_device(utils.device())
+    dist.init_process_group(backend, device_id=device_id)
 
 
 class Trainer:

@@ -55,6 +55,7 @@ torch.accelerator.current_accelerator = lambda check_available=False: (
     torch.device({kind!r}) if {count} > 0 or not check_available else None
 )
 torch.accelerator.device_count = lambda: {count}
+torch._C._get_accelerator = lambda: torch.device({kind!r} if {count} > 0 else "cpu")
 """
 
 

@@ -22,7 +22,7 @@ for weight in weights:
     weight.grad = torch.zeros_like(weight)
 whole = numbers(torch.optim.AdamW(weights))
 
-dist.init_process_group()
+dist.init_process_group("gloo")
 part = numbers(ZeRO(weights, torch.optim.AdamW).optim)
 parts = [None] * dist.get_world_size()
 dist.all_gather_object(parts, part)

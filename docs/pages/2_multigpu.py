@@ -69,7 +69,7 @@ Multi-GPU training
 #
 # .. lesson-diff:: multigpu
 #    :edit: construct-the-process-group
-#    :confirmed: 7c020e0550cb
+#    :confirmed: a1c4bffe1274
 #
 #    :torch:`torch.distributed.init_process_group` connects the processes, which now form a
 #    :term:`process group`. It reads
@@ -85,8 +85,11 @@ Multi-GPU training
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
 #    the number of the process on its machine, and therefore the number of its GPU. Call
 #    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
-#    ``device_id`` tells the group which device that is. From it the group chooses its
-#    :term:`backend`: NCCL for GPUs, gloo for CPUs.
+#    ``device_id`` tells the group which device that is.
+#
+#    The :term:`backend` is the library that communicates: NCCL for GPUs, gloo for CPUs. PyTorch also
+#    chooses one if you name none, but for the accelerator that it finds. On a Mac that is MPS, so a
+#    group made without this line could not send what is on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #

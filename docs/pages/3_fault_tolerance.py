@@ -218,7 +218,8 @@ Fault tolerance
 # "it resumes": a run that lost its momentum, applied an epoch twice to the same weights, or saw the
 # samples in another order would end with other weights.
 #
-# Two limits: on GPUs some kernels add in varying order. And a model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
+# Three limits: on GPUs some kernels add in varying order. On more than two ranks the first step after
+# a restart may round another way: "Fewer messages" in :doc:`5c_fast`. And a model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
 
 # %%
 import re

@@ -131,7 +131,7 @@ Sending fewer bytes, with a communication hook
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, and a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and the checkpoint of this series has only one rank's. A hook without state, such as
-#   this lesson's, resumes exactly.
+#   this lesson's, resumes exactly on two ranks. (On more, see "Fewer messages" in :doc:`5c_fast`.)
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
 #   ``start_powerSGD_iter`` must be 2 or more. The lab uses 10; PyTorch's default is 1,000.
 #

@@ -21,7 +21,7 @@ Several nodes, started by hand
 #
 # .. lesson-diff:: nodes_by_hand
 #    :edit: name-the-meeting-place
-#    :confirmed: 093e72a6a05a
+#    :confirmed: 1404b21c0229
 #
 #    ``--init`` says where the processes meet. :torch:`torch.distributed.init_process_group` takes
 #    it as ``init_method``, a URL that may also carry the rank and the world size. (They are also

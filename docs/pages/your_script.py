@@ -37,7 +37,7 @@ From your script to DDP
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: join-the-group
-#    :confirmed: 8131a7af6a59
+#    :confirmed: d58c3ef47d6a
 #
 #    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the processes, and tells each of
 #    them its numbers through the environment. ``LOCAL_WORLD_SIZE`` is the number of processes on
@@ -46,8 +46,8 @@ From your script to DDP
 #    ``"cuda"`` without a number means that GPU. So the lines below, such as ``.to(device)``, need
 #    no change. If your script says ``"cuda:0"`` or ``.cuda(0)`` somewhere, delete the number.
 #
-#    ``init_process_group`` connects the processes. It returns when all of them have called it.
-#    ``device_id``, which ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
+#    ``init_process_group`` connects the processes. It returns when all of them have called it. Its
+#    argument is the :term:`backend`: NCCL for CUDA, gloo for a CPU. ``device_id``, which ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so that you can try two processes
 #    anywhere. In your own script you may prefer an error.

@@ -106,7 +106,7 @@ def main():
     if torch.accelerator.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         device = torch.accelerator.current_accelerator()
-    dist.init_process_group()
+    dist.init_process_group(dist.get_default_backend_for_device(device))
     torch.manual_seed(dist.get_rank())  # each rank augments differently
 
     train_set = Shapes(3000, seed=1, augment=True)

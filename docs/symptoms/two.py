@@ -34,7 +34,7 @@ def _start(rank, main, port, world_size, timeout):
     torch.seed()  # otherwise the forked ranks draw the same random numbers
     store = dist.TCPStore("localhost", port)
     dist.init_process_group(
-        store=store, rank=rank, world_size=world_size, timeout=timeout)
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
     try:
         main(rank)
         dist.barrier()

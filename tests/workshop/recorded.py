@@ -4,7 +4,7 @@
     python -m tests.workshop.recorded NAME...     record these cases
     python -m tests.workshop.recorded --all
 
-A recording has a key: the case's script, what a check runs beside it, and the probes, all without
+A lesson's cases share a file, since much of what they see is the same. A recording has a key: the case's script, what a check runs beside it, and the probes, all without
 comments and docstrings. It keeps what the checks read, and no more: times are numbered, and of each
 process only the first steps have the numbers of their gradients. Both the live run and what is kept
 must get the verdict of the case.
@@ -22,6 +22,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -45,6 +46,7 @@ UNREAD = {
     "losses",
 }
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+_writing = Lock()
 GRADIENTS = 14  # steps of each process; local_sgd needs eleven
 
 
@@ -75,11 +77,9 @@ def replay(case: Case, runs: list[list[dict]]):
 
 def read(case: Case) -> list[list[dict]]:
     """The recorded facts of each of a case's runs. Fails the test if the recording is stale."""
-    if not path(case).exists():
-        pytest.skip(f"not recorded yet: {COMMAND} {case.name!r}")
     if not fresh(case):
         pytest.fail(f"the facts of this case are out of date: {COMMAND} {case.name!r}")
-    return json.loads(lzma.decompress(path(case).read_bytes()))["runs"]
+    return json.loads(_lines(path(case))[case.name])["runs"]
 
 
 def record(case: Case):
@@ -88,21 +88,32 @@ def record(case: Case):
     case.hold(*judged)
     kept = json.loads(json.dumps([_kept(run.facts) for run in runs]))
     case.hold(*replay(case, kept))
-    text = json.dumps({"key": key(case), "runs": kept}, separators=(",", ":"))
-    FOLDER.mkdir(exist_ok=True)
-    path(case).write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    found = {"case": case.name, "key": key(case), "runs": kept}
+    with _writing:
+        _lines.cache_clear()
+        lines = _lines(path(case)) | {case.name: json.dumps(found, separators=(",", ":"))}
+        text = "\n".join(lines[name] for name in CASES if name in lines)
+        FOLDER.mkdir(exist_ok=True)
+        path(case).write_bytes(lzma.compress(text.encode()))
+        _lines.cache_clear()
 
 
 def path(case: Case) -> Path:
-    return FOLDER / f"{re.sub(r'[^a-z0-9_@]+', '-', case.name.lower())}.json.xz"
+    return FOLDER / f"{case.lesson.replace('/', '-')}.jsonl.xz"
+
+
+@cache
+def _lines(path):
+    """The lines of a file, by case."""
+    if not path.exists():
+        return {}
+    text = lzma.decompress(path.read_bytes()).decode()
+    return {json.JSONDecoder().raw_decode(line, 8)[0]: line for line in text.splitlines()}
 
 
 def fresh(case: Case) -> bool:
     """Whether a case has a recording, with the key of the present code."""
-    if not path(case).exists():
-        return False
-    with lzma.open(path(case)) as file:
-        return key(case).encode() in file.read(80)
+    return f'"key":"{key(case)}"' in _lines(path(case)).get(case.name, "")[:200]
 
 
 def key(case: Case) -> str:
@@ -124,9 +135,7 @@ def _code(text):
     except (SyntaxError, ValueError):
         return text
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
             del node.body[0]
     return ast.dump(tree)
 
@@ -163,7 +172,7 @@ def main(words):
             print(f"{'wrong' if error else 'recorded'}: {name}", error or "", flush=True)
             wrong += bool(error)
     for file in set(FOLDER.glob("*.xz")) - {path(case) for case in CASES.values()}:
-        file.unlink()  # of a case that is no more
+        file.unlink()  # of a lesson that is no more
     return int(bool(wrong))
 
 
