@@ -1,36 +1,54 @@
 """After each edit the script runs, and prints what the script before it did not.
 
-Of the chain that is proven here. Of the other lessons it is proven by their pages, which run each
-stage and expect what lessons.toml says; `make soak` runs them here, too.
+Of two lessons the pages run every stage, so their recordings prove it. Stages of the chain that
+need a fault run here. Of all others the pages expect what lessons.toml says; `make soak` runs them.
 """
+
+import re
 
 import pytest
 
-from tests.processes import LESSONS
+from tests.processes import LESSONS, ROOT
+from tools import series
+from tools.pages.recordings import Recordings
 from tools.series import observe, stages
 
-CHAIN = {lesson.name for lesson in LESSONS.chain}
-SAVED = {"Trainer._save_checkpoint", "Trainer._load_checkpoint"}
+PORT = series.load(ROOT / "docs" / "port")
+SERIES = {name: of for of in (LESSONS, PORT) for name in of.with_stages}
+STAGES = [stage for name, of in SERIES.items() for stage in stages.of(of[name])[1:]]
+ON_PAGES = ("multigpu", "classifier_ddp")
+RUN = re.compile(r"python -m tools\.series run (?:--probe )?(\S+)")
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in CHAIN else pytest.mark.soak)
-    for name in LESSONS.with_stages
+@pytest.fixture(scope="module")
+def printed():
+    """What each stage printed that a page runs."""
+    pages = Recordings(ROOT).of_pages.values()
+    lines = [ran for page in pages for recording, _ in page.values() for ran in recording.ran]
+    return {found[1]: ran.output for ran in lines if (found := RUN.match(ran.line))}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("lesson", ON_PAGES)
+def test_the_page_shows_of_each_stage_what_the_stage_before_does_not(lesson, printed):
+    for stage in stages.of(SERIES[lesson][lesson])[1:]:
+        edit, after = stage.edit.observation, printed[stage.name]
+        before = printed.get(stage.before.name, "")  # no page runs the first one
+        assert edit.holds([after], [before]), f"{stage.name}: {after}"
+        assert not edit.holds([before], [before]), f"{stage.before.name}: {before}"
+
+
+@pytest.mark.parametrize("stage", [
+    pytest.param(stage, id=stage.name, marks=() if is_live else pytest.mark.soak)
+    for stage in STAGES
+    for is_live in [stage.edit.observation.fault and stage.lesson in LESSONS.chain]
 ])  # fmt: skip
-def test_each_stage_shows_what_the_stage_before_does_not(name):
-    """All of a lesson in one test: two stages share a run."""
-    problems = [observe.Observed(stage).problem for stage in stages.of(LESSONS[name])[1:]]
-    assert not any(problems), "\n\n".join(filter(None, problems))
+def test_a_stage_shows_what_the_stage_before_does_not(stage):
+    assert not observe.Observed(stage).problem
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        pytest.param(stage, id=stage.name, marks=() if SAVED & changed else pytest.mark.soak)
-        for stage in stages.of(LESSONS["mingpt"])[1:]
-        for changed in [{row.scope for row in stage.rows if row.changed}]
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("stage", stages.of(LESSONS["mingpt"])[1:], ids=lambda stage: stage.name)
 def test_every_stage_of_the_gpt_resumes_from_its_own_checkpoint(stage):
     output = observe.output(stage, LESSONS["mingpt"].observe, None, "kill")
     resumed, _, rest = output.partition("Resuming after ")[2].partition("\n")

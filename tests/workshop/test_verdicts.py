@@ -12,12 +12,9 @@ from workshop.verdicts import check, judge
 
 LIVE = (  # something of everything that a check runs, ends, or waits for
     "multigpu/outliers",  # ranks that wait for each other
-    "multigpu@3",
     "multigpu_torchrun@3",  # a restart
     "multinode@2",  # two nodes
     "wrong: a failed rank that lives on",
-    "wrong: ranks that all wait",
-    "right: without DDP, sampler or loader",
 )
 
 

@@ -1,7 +1,7 @@
-"""Turn the garbage collector down. Every Python of a page, or on a node of the tests, runs this.
+"""Turn the garbage collector down. Every Python that a page or a test starts for a lesson runs this.
 
-The collector costs half a second of `import torch`, a sixth, and most of a second at exit. A site
-starts more than a hundred processes, which print the same without it. So do the nodes.
+The collector costs a quarter of the time of `import torch, torch._dynamo`, and most of a second at
+exit. Hundreds of processes print the same without it.
 """
 
 import atexit
