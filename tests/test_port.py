@@ -11,8 +11,6 @@ def test_it_keeps_the_rules_of_the_series():
 
 
 def test_validation_by_shares_gives_what_validation_of_all_images_gives(printed):  # noqa: F811
-    all_images, shares = (
-        set(re.findall(r"Epoch (\d).*val loss (\S+) \| accuracy (\S+)", printed[f"classifier_ddp@{n}"]))
-        for n in (4, 5)
-    )
+    line = re.compile(r"Epoch (\d).*val loss (\S+) \| accuracy (\S+)")
+    all_images, shares = (set(line.findall(printed[f"classifier_ddp@{n}"])) for n in (4, 5))
     assert all_images == shares and all_images

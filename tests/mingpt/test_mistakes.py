@@ -10,9 +10,8 @@ from guard import UserError
 from mingpt import cli, config, metrics, sample, tokens
 from mingpt import main as command_line
 from mingpt.config import Config
-from tests.mingpt import texts
 from tests.mingpt.conftest import options, python
-from tests.processes import ONCE, ROOT, STANDALONE, run
+from tests.processes import ONCE, ROOT, run
 
 
 def said(words):
@@ -189,23 +188,3 @@ def test_a_full_disk(text, tmp_path):
     )
     assert not (tmp_path / "mingpt.pt").exists()
     assert [path.name for path in tmp_path.glob(".mingpt*")] == []
-
-
-@pytest.mark.parametrize("kind, entropy, floor, ceiling", [
-    ("uniform", 2.7726, -0.01, 0.05),  # ln 16: a lower loss means the model sees its targets
-    ("markov", 0.8979, -0.03, 0.02),
-])  # fmt: skip
-def test_learns_to_the_entropy_of_the_source_and_no_further(
-    kind, entropy, floor, ceiling, tmp_path
-):
-    path = tmp_path / "text"
-    path.write_text(getattr(texts, kind)(200_000))
-    words = options(
-        data=path, dropout=0, learning_rate=0.01, weight_decay=0, batch_size=32, total_steps=400,
-        eval_every=400, log_every=100, save_every=1000,
-    )  # fmt: skip
-    process = run("mingpt", *words, cwd=tmp_path, nproc=1, launcher=STANDALONE)
-    assert (process.status, process.err) == (0, "")
-    loss = texts.curve(tmp_path)[400]
-    assert entropy * (1 + floor) < loss < entropy * (1 + ceiling)
-    assert all(0.5 < share < 1 for share in texts.curve(tmp_path, "computing").values())

@@ -19,6 +19,7 @@ from mingpt.config import Config
 from mingpt.model import GPT, GPTConfig
 from tests.faults import leftovers, same, slow_saves
 from tests.lessons import distance, seeded
+from tests.mingpt import texts
 from tests.mingpt.conftest import TINY, options, python
 from tests.mingpt.texts import curve, log
 from tests.mistakes import ALONE
@@ -92,6 +93,22 @@ def test_every_token_is_validated_once(split, trained):
 def test_save_every_means_its_number(trained):
     saved = re.findall(r"Step +(\d+) \| checkpoint saved", trained["1"].out)
     assert list(map(int, saved)) == [WHOLE, 2 * WHOLE, LAST]
+
+
+@pytest.mark.parametrize("kind, entropy, floor, ceiling", [
+    ("uniform", 2.7726, -0.01, 0.05),  # ln 16: a lower loss means the model sees its targets
+    ("markov", 0.8979, -0.03, 0.02),
+])  # fmt: skip
+def test_learns_to_the_entropy_of_the_source_and_no_further(
+    kind, entropy, floor, ceiling, tmp_path
+):
+    path = tmp_path / "text"
+    path.write_text(getattr(texts, kind)(200_000))
+    often = {"eval_every": 400, "log_every": 100, "save_every": 1000}
+    size = {"batch_size": 32, "total_steps": 400, "learning_rate": 0.01, "weight_decay": 0.0}
+    loss = train(tmp_path, path, 1, **size, **often).val[400]
+    assert entropy * (1 + floor) < loss < entropy * (1 + ceiling)
+    assert all(0.5 < share < 1 for share in curve(tmp_path, "computing", name="0").values())
 
 
 @pytest.mark.parametrize(("before", "whole", "most"), [(2, 1, 1e-4), (4, 4, 0)])

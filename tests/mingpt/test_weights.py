@@ -11,8 +11,7 @@ from guard import UserError
 from mingpt import weights
 from mingpt.model import GPT, GPTConfig
 from tests.faults import same
-from tests.mingpt.conftest import options
-from tests.processes import STANDALONE, run
+from tests.mingpt.test_trainer import train
 
 SHAPE = {"vocab_size": 97, "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.0}
 
@@ -81,19 +80,12 @@ def test_fine_tuning_in_half_precision_goes_on_as_if_never_stopped(text, tmp_pat
     state = GPT(config).transformer.state_dict()
     state = {name: transposed(name, weight) for name, weight in state.items()}
     save_file(state, tmp_path / "published.safetensors")
-    words = options(data=text, init_from=tmp_path / "published.safetensors", precision="fp16")
-    words += ["--warmup_steps", 0, "--learning_rate", 1e-3, "--min_learning_rate", 1e-3]
-    for name, totals in (("whole", [8]), ("stopped", [4, 8])):
-        folder = tmp_path / name
-        folder.mkdir()
-        for steps in totals:
-            ran = run(
-                "mingpt", *words, "--total_steps", steps, cwd=folder, nproc=1, launcher=STANDALONE
-            )
-            assert (ran.status, ran.err) == (0, ""), ran.tail
-    assert "Resuming after step 4" in ran.out
-    assert same(tmp_path / "whole" / "mingpt.pt", tmp_path / "stopped" / "mingpt.pt")
-    kept = torch.load(tmp_path / "whole" / "mingpt.pt")
+    given = {"init_from": str(tmp_path / "published.safetensors"), "precision": "fp16"}
+    given |= {"warmup_steps": 0, "learning_rate": 1e-3, "min_learning_rate": 1e-3}
+    kept = train(tmp_path / "whole", text, 1, total_steps=8, **given).checkpoint
+    first = train(tmp_path / "first", text, 1, total_steps=4, **given).checkpoint
+    resumed = train(tmp_path / "resumed", text, 1, start=first, total_steps=8, **given)
+    assert "Resuming after step 4" in resumed.out and same(resumed.checkpoint, kept)
     assert kept["scaler"]["scale"] > 1
     moved = (kept["model"]["transformer.wpe.weight"] - state["wpe.weight"]).abs().max()
     assert 0 < moved < 0.02  # eight steps of 0.001

@@ -4,10 +4,11 @@
     python -m tests.workshop.recorded NAME...     record these cases
     python -m tests.workshop.recorded --all
 
-A lesson's cases share a file, since much of what they see is the same. A recording has a key: the case's script, what a check runs beside it, and the probes, all without
-comments and docstrings. It keeps what the checks read, and no more: times are numbered, and of each
-process only the first steps have the numbers of their gradients. Both the live run and what is kept
-must get the verdict of the case.
+A lesson's cases share a file, since much of what they see is the same. A recording has a key: the
+case's script, what a check runs beside it, and the probes, all without comments and docstrings. It
+keeps what the checks read, and no more: times are numbered, and of each process only the first
+steps have the numbers of their gradients. Both the live run and what is kept must get the verdict
+of the case.
 """
 
 import ast
@@ -15,7 +16,6 @@ import hashlib
 import json
 import lzma
 import os
-import re
 import sys
 import tempfile
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Turn the garbage collector down. Every Python that a page or a test starts for a lesson runs this.
+"""Turn the garbage collector down. Every Python of a page, or of a lesson in the tests, runs this.
 
 The collector costs a quarter of the time of `import torch, torch._dynamo`, and most of a second at
 exit. Hundreds of processes print the same without it.
