@@ -29,7 +29,7 @@ def test_a_process_freezes(training, undisturbed):
         script = training.nodes.folder(name) / "multinode.py"
         text = script.read_text()
         limit = "timeout=__import__('datetime').timedelta(seconds=8)"
-        changed = text.replace("(device_id=", f"({limit}, device_id=")
+        changed = text.replace("(backend, ", f"(backend, {limit}, ")
         assert changed != text
         script.write_text(changed)
     training.start().reach(12)
