@@ -230,7 +230,7 @@ Fast training
 #    on an AMD processor with AVX-512.
 #
 #    By default the C library returns freed memory to the system after each step, and the next step
-#    must ask for it again, page by page. ``cpu.py`` makes it keep the memory, which saves 6 to 12 %
+#    must ask for it again, page by page. ``cpu.py`` makes it keep the memory, which saves 4 to 12 %
 #    of a step.
 #
 # .. fold:: Why the model computes the loss
