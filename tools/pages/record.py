@@ -68,11 +68,8 @@ class Book:
 
     def tidy(self):
         """Move recordings to the first page that shows them, and delete those of no page."""
-        for page in sorted({page for page, _ in self._misplaced()}):
+        for page in {*self.kept.of_pages, *(run.pages[0] for run in self.runs.values())}:
             self._write(page, {})
-            for run in self.runs.values():
-                if run.lines in self.kept.of_pages[page] and run.pages[0] != page:
-                    self._write(run.pages[0], {})
 
     def run(self, chosen: list[runs.Run], write: bool) -> int:
         """Run all, a few at a time; returns how many were wrong.
@@ -92,7 +89,8 @@ class Book:
                 print(f"WRONG, {', '.join(run.pages)}: {problem}", flush=True)
             else:
                 key = self.kept.keys.of(run.lines)
-                fresh[run.lines] = recordings.of_now(ran, key, run.elsewhere or "")
+                one = recordings.of_now(ran, key, run.elsewhere or "")
+                fresh[run.lines] = one, one.digest
                 if write:
                     self._write(run.pages[0], fresh)
         return wrong
@@ -100,7 +98,7 @@ class Book:
     def _write(self, page, fresh):
         """Write the file of a page: its fresh recordings, and of the rest those that it has."""
         own = [run.lines for run in self.runs.values() if run.pages[0] == page]
-        found = [fresh.get(lines) or self.kept.get(lines) for lines in own]
+        found = [fresh.get(lines) or self.kept.all.get(lines) for lines in own]
         recordings.write(self.kept.file(page), [one for one in found if one])
 
     def _misplaced(self) -> Iterator[tuple[str, runs.Lines]]:
@@ -157,7 +155,7 @@ def _attempt(run):
         try:
             ran = shell.run(run.lines, run.limit)
             problem = run.problem(ran)
-        except (UserError, ValueError, re.error) as error:  # still running, or a wrong option
+        except (UserError, ValueError) as error:  # still running, or :timeout: is no number
             problem = str(error)
         if not problem:
             break
