@@ -13,6 +13,13 @@ from tests.site import CHROMIUM, SITE
 PATIENCE = 120_000  # milliseconds per browser action, to catch hangs
 
 
+def pytest_itemcollected(item):
+    """Mark the tests of this folder."""
+    item.add_marker("site")
+    if not SITE.is_dir():
+        item.add_marker(pytest.mark.skip("the site is not built: make docs"))
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass

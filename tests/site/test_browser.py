@@ -4,10 +4,6 @@ import pytest
 
 from tests.site import built, pages
 
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 # Check one of all code pieces with the same classes, because they look and work alike. Keep those
 # with more than a class, such as an id. Some pages have ten thousand pieces.
 ONE_OF_EACH_KIND = """() => {

@@ -10,10 +10,6 @@ from tests.site import SITE, built
 from tools.processes import Process
 
 NOTEBOOKS = {path.stem: path for path in sorted(SITE.glob("_downloads/**/*.ipynb"))}
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),
-]
 # Each takes half a minute to six minutes; `make docs` has just run the same commands.
 LONG = {name: pytest.mark.soak for name in NOTEBOOKS if name != "0_intro"}
 CELL, ALL = 300, 1500  # seconds; they catch hangs and say nothing about speed

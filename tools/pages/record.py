@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tools.errors import UserError
@@ -101,20 +100,17 @@ class Book:
         found = [fresh.get(lines) or self.kept.all.get(lines) for lines in own]
         recordings.write(self.kept.file(page), [one for one in found if one])
 
-    def _misplaced(self) -> Iterator[tuple[str, runs.Lines]]:
-        """Recordings in another file than that of the first page that shows them."""
-        for page, found in self.kept.of_pages.items():
-            for lines in found:
-                if lines not in self.runs or self.runs[lines].pages[0] != page:
-                    yield page, lines
-
     def some(self, chosen: list[runs.Run], commit: str) -> list[runs.Run]:
         """What CI runs of a commit. Raises UserError if a recording does not hold."""
         bad = [
             f"{run.pages[0]}: a recording {problem}: {run.lines[-1]}"
             for run in self.runs.values() if (problem := self.kept.problem_of(run.lines))
         ]  # fmt: skip
-        bad += [f"{page}: the page does not show {lines[-1]}" for page, lines in self._misplaced()]
+        bad += [
+            f"{page}: the page does not show {lines[-1]}, or is not the first that does"
+            for page, found in self.kept.of_pages.items() for lines in found
+            if lines not in self.runs or self.runs[lines].pages[0] != page
+        ]  # fmt: skip
         if bad:
             raise UserError("\n".join([*bad, "to record them: python -m tools.pages record"]))
         part, before = self._part_and_parent(commit)
