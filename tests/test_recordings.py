@@ -32,6 +32,16 @@ def site(tmp_path_factory):
     return Site(tmp_path_factory.mktemp("recordings") / "site")
 
 
+@pytest.fixture(scope="module")
+def keys(site):
+    return keys_of(site)
+
+
+def keys_of(site):
+    now = Keys(site.root)
+    return {line: now.of([line]) for line in COMMANDS}
+
+
 @pytest.mark.parametrize(
     "file, old, new, stale",
     [
@@ -46,16 +56,15 @@ def site(tmp_path_factory):
         ("tools/series/launch.py", "\nimport", "\nLIMIT = 3\nimport", set()),
     ],
 )  # fmt: skip
-def test_what_makes_a_recording_stale(site, file, old, new, stale):
-    before = {line: Keys(site.root).of([line]) for line in COMMANDS}
+def test_what_makes_a_recording_stale(site, keys, file, old, new, stale):
     text = site.read(file)
     assert old in text
     site.write(file, text.replace(old, new, 1))
     try:
-        after = {line: Keys(site.root).of([line]) for line in COMMANDS}
+        now = keys_of(site)
     finally:
         site.write(file, text)
-    assert {line for line in COMMANDS if before[line] != after[line]} == stale
+    assert {line for line in COMMANDS if keys[line] != now[line]} == stale
 
 
 def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path):
