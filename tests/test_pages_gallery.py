@@ -132,12 +132,12 @@ def test_no_page_shows_anything_old(site):
     quiet, warns = "import lab\n", "import lab, warnings\n\nwarnings.warn('old')\n"
     site.edit("docs/pages/0_intro.py", quiet, warns)
     status, output = site.make_docs()
-    assert status == 2
+    assert status != 0
     assert "is out of date: python -m tools.pages record --stale" in output
     status, output = site.record()
     assert status == 0 and "1 of 1 runs do what their pages say" in output
     status, output = site.make_docs()
-    assert status == 2 and "python -m tools.pages confirm" in output
+    assert status != 0 and "python -m tools.pages confirm" in output
     assert "a code cell warns" in output
     site.edit("docs/pages/0_intro.py", warns, quiet)
     assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0

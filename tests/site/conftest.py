@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from tests.site import CHROMIUM, SITE
+from tests.site import SITE
 
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 120_000  # milliseconds per browser action, to catch hangs
 
 

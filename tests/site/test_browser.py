@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.site import built, pages
+from tests.site import pages
 
 # Check one of all code pieces with the same classes, because they look and work alike. Keep those
 # with more than a class, such as an id. Some pages have ten thousand pieces.
@@ -45,7 +45,7 @@ def check_accessible(page, context=None, **options):
     assert not found, "\n".join(found[:20])
 
 
-@pytest.mark.parametrize("name", built(pages()))
+@pytest.mark.parametrize("name", pages())
 def test_a_page(window, name):
     page = window(name)
     page.wait_for_load_state("networkidle")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.processes import ROOT
-from tests.site import SITE, built, pages
+from tests.site import SITE, pages
 from tests.site.test_browser import check_accessible, check_width
 
 DIFFS = pages('<div class="lesson-diff">')
@@ -26,7 +26,7 @@ COPIED = """async blocks => {
 }"""
 
 
-@pytest.mark.parametrize("name", built(pages('class="run highlight-console')))
+@pytest.mark.parametrize("name", pages('class="run highlight-console'))
 def test_copying_copies_what_one_can_use(window, name):
     """Of a diff the new code, of a command neither prompt nor output, of a recipe the file."""
     page = window(name)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.site import SITE, built
+from tests.site import SITE
 from tools.processes import Process
 
 NOTEBOOKS = {path.stem: path for path in sorted(SITE.glob("_downloads/**/*.ipynb"))}
@@ -26,7 +26,7 @@ finally:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LONG.get(name, ())) for name in built(list(NOTEBOOKS))]
+    "name", [pytest.param(name, marks=LONG.get(name, ())) for name in NOTEBOOKS]
 )
 def test_a_notebook(name, tmp_path):
     for place in ("here", "home", "tmp"):
