@@ -192,9 +192,11 @@ def test_a_kill_while_recording_leaves_whole_files_and_nothing_else(site, sent, 
             wait_until(lambda: len(ours()) == 2)
             process.send_signal(sent)
             assert process.wait(60) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+            wait_until(lambda: not ours() and not list(tmp_path.iterdir()))
         finally:
             process.kill()
-    wait_until(lambda: not ours() and not list(tmp_path.iterdir()))
+            for left in ours():
+                left.kill()
     ((lines, (one, digest)),) = recordings.load(file).items()
     assert lines == ("echo first", "echo whole") and digest == one.digest
     assert [ran.output for ran in one.ran] == ["first\n", "whole\n"]
