@@ -78,11 +78,8 @@ class Site:
         return ran.status, re.sub(r"\x1b\[[\d;]*m", "", ran.out)
 
     def make_docs(self):
-        """Exit status and output of `make docs`, without its set-up."""
-        words = ["make", "docs", "bootstrap=true", f"PY={sys.executable}"]
-        shutil.copy(ROOT / "Makefile", self.root)
-        ran = processes.run(words, cwd=self.root)
-        return ran.status, ran.out
+        """Exit status and output of what `make docs` runs."""
+        return self.python("-m", "tools.pages", "build")
 
     def record(self, *words):
         """Exit status and output of `python -m tools.pages record`."""
@@ -111,19 +108,19 @@ def page_of(lesson):
     return text + run_of(*(f"echo {name}" for name in names))
 
 
-def end_of(page, questions=3, **options):
+def end_of(page, **options):
     """The last section of a page."""
     facts = {"next": ":doc:`/index`", **options}
     head = "".join(f"   :{name}: {value}\n" for name, value in facts.items())
-    folds = "".join(f"   .. fold:: Why {n}?\n\n      Because.\n\n" for n in range(questions))
+    folds = "".join(f"   .. fold:: Why {n}?\n\n      Because.\n\n" for n in range(3))
     title = f"\nWhat you can do now\n{'-' * 40}\n\n"
     return f"{title}.. page-end:: {page}\n{head}\n   You can now stop.\n\n{folds}"
 
 
-def diff_of(edit, prose="   Because.\n", confirmed=None):
+def diff_of(edit, prose="   Because.\n"):
     return (
         f".. lesson-diff:: {edit.lesson.name}\n   :edit: {edit.name}\n"
-        f"   :confirmed: {confirmed or stages.after(edit).fingerprint}\n\n{prose}\n"
+        f"   :confirmed: {stages.after(edit).fingerprint}\n\n{prose}\n"
     )
 
 

@@ -78,11 +78,13 @@ TO_RECORD = {
     run_of("echo fine", mark="foul"): "no line shown matches 'foul'",
     run_of("echo fair", status=3): "exit status [0], but [3] was expected",
     run_of("echo fine; false", "echo later"): "exit status [1], but [0, 0] was expected",
-    run_of("false", "echo later", status=1): "exit status [1], but [0, 1] was expected",
-    run_of("sleep 3000", timeout=1): "still running after 1 s: sleep 3000",
+    run_of("false | cat", "echo later", status=1): "exit status [1], but [0, 1] was expected",
+    run_of("echo begun; sleep 3000", timeout=1): (
+        "still running after 1 s: echo begun; sleep 3000\nbegun"
+    ),
+    run_of("echo open", expect="open("): "regular expression: missing ), unterminated",
 }
 TO_BUILD = {
-    run_of("echo fine", expect="fine("): "no regular expression: missing ), unterminated",
     "\n.. run::\n\n   echo\n": "run needs shell lines and :expect:, a pattern of their output",
     run_of("echo unknown"): (
         "the recording of this command is missing: python -m tools.pages record --stale"

@@ -42,14 +42,20 @@ def gallery_page(name, rst, code=""):
     return f"{head}{code}\n# %% [markdown]\n{end}"
 
 
-@pytest.fixture
-def site(tmp_path):
-    site = Site(tmp_path / "site", conf=None)
+JUNK = [
+    "tried.py", "data/b.py", "docs/notes.rst", "docs/pages/notes.rst", "docs/labs/tried.py",
+    "docs/pages/0_intro (copy).py", "docs/pages/old/README.rst", "docs/recorded/x.txt",
+    "docs/_static/series.css~", "docs/pages/.ipynb_checkpoints/0_intro-checkpoint.py",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Two pages, built after a build was killed, and amid files that git does not track."""
+    site = Site(tmp_path_factory.mktemp("gallery") / "site", conf=None)
     shutil.rmtree(site.docs)
     ours = "pages", "series", "recorded", "_build", "__pycache__", "lessons.toml"
-    ours = shutil.ignore_patterns(*ours)
-    shutil.copytree(ROOT / "docs", site.docs, ignore=ours)
-    shutil.copy(ROOT / "docs" / "CHANGELOG.md", site.root / "docs")
+    shutil.copytree(ROOT / "docs", site.docs, ignore=shutil.ignore_patterns(*ours))
     site.write("says.py", SAYS)
     site.write("helper.py", "WORD = 'one'\n")
     pages = ["0_intro", site.lesson.page]
@@ -62,116 +68,96 @@ def site(tmp_path):
     site.page = f"docs/pages/{site.lesson.page}.py"
     script = "\nThe whole script\n----------------\n\n.. lesson-script:: multigpu\n"
     site.write(site.page, gallery_page(site.lesson.page, page_of(site.lesson) + script))
+    assert site.record()[0] == 0
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=site.root, check=True)
+    for name in JUNK:
+        (site.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.root / name).write_bytes(b"\x80\x04\xff\xfe\0 not UTF-8")
+    (site.root / "docs/pages/.#0_intro.py").symlink_to("somebody@somewhere.4711")  # by emacs
+    html = site.docs / "_build" / "html" / "series"
+    words = [sys.executable, "-m", "tools.pages", "build"]
+    with processes.Process(words, cwd=site.root) as build:
+        wait_until(lambda: html.exists() or build.process.poll() is not None, 600)
+    status, output = site.make_docs()
+    assert status == 0, output
+    assert f"left out, since git does not track it: {site.root}/tried.py\n" in output
     return site
 
 
-def test_a_page_shows_recordings_that_hold_and_nothing_old(site):
-    assert site.record()[0] == 0
-    status, output = site.make_docs()
-    assert status == 0, output
-    for word in ("one", "two"):
-        if word == "two":  # helper.py is imported by says.py, which the cell and the page run
-            site.write("helper.py", "WORD = 'two'\n")
-            edit = site.lesson.edits[3]
-            line = site.line_of(edit)
-            site.edit("multigpu.py", line, f"{line}  # changed")
-            status, output = site.make_docs()
-            assert status == 2
-            assert "is out of date: python -m tools.pages record --stale" in output
-            status, output = site.record()
-            assert status == 0 and "1 of 1 runs do what their pages say" in output
-            status, output = site.make_docs()
-            assert status == 2 and "python -m tools.pages confirm" in output
-            assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0
-            status, output = site.make_docs()
-            assert status == 0, output
-        page = re.sub("<[^>]+>", "", site.built("html/series/0_intro.html"))
-        assert f"cell: it says {word}" in page and f"\nit says {word}" in page
-        page = re.sub("<[^>]+>", "", site.built(f"html/series/{site.lesson.page}.html"))
-        assert ("  # changed" in page) == (word == "two")
-    intro = site.built("html/series/0_intro.html")
+def page(site, name):
+    """The HTML of a page, and its text."""
+    built = site.built(f"html/series/{name}.html")
+    return built, html.unescape(re.sub("<[^>]+>", "", built))
+
+
+def test_the_site_has_the_pages_of_the_project(site):
+    built = {path.name for path in (site.docs / "_build/html/series").iterdir()}
+    assert built == {f"{page}.html" for page in ("0_intro", "index", "workshop", site.lesson.page)}
+    assert not list((site.docs / "_build/html").rglob("*tried*"))
+
+
+def test_a_page_shows_what_was_recorded_and_figures_with_words(site):
+    intro, text = page(site, "0_intro")
+    assert "cell: it says one" in text and "\nit says one" in text
     assert '<svg class="picture wide" aria-hidden="true" aria-label="A line that rises"' in intro
     below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
     assert 'aria-current="page">Intro</strong>' in intro
+    assert '<meta name="description" content="Here.">' in intro
+    assert "Edit this page" not in text  # its address is not known
 
-    page = site.built(f"html/series/{site.lesson.page}.html")
-    whole = page.rpartition("The whole script at this point, ")[2]
+
+def test_a_page_shows_edits_and_scripts(site):
+    built, _ = page(site, site.lesson.page)
+    whole = built.rpartition("The whole script at this point, ")[2]
     code = re.findall(r'<span class="l" data-n="\d+">(.*?)\n</span>', whole)
     script = site.read("multigpu.py").splitlines()
     shown = [html.unescape(re.sub("<[^>]+>", "", line)) for line in code]
     assert shown[: len(script)] == script
-    assert "<mark>DistributedSampler</mark>" in page
+    assert "<mark>DistributedSampler</mark>" in built
     text = site.built(f"html/text/series/{site.lesson.page}.txt")
     for edit in site.lesson.edits[:3]:
         for line in edit.lines:
             assert not line.counted or (line.sign + line.text).rstrip() in text
 
+
+def test_no_page_shows_anything_old(site):
+    """What a changed file makes stale is an error until it is recorded and confirmed."""
+    site.write("helper.py", "WORD = 'two'\n")  # says.py imports it
+    line = site.line_of(site.lesson.edits[3])
+    site.edit("multigpu.py", line, f"{line}  # changed")
+    address = "https://github.com/you/name"
+    site.edit("docs/conf.py", 'repository = ""', f'repository = "{address}"')
+    quiet, warns = "import lab\n", "import lab, warnings\n\nwarnings.warn('old')\n"
+    site.edit("docs/pages/0_intro.py", quiet, warns)
+    status, output = site.make_docs()
+    assert status != 0
+    assert "is out of date: python -m tools.pages record --stale" in output
+    status, output = site.record()
+    assert status == 0 and "1 of 1 runs do what their pages say" in output
+    status, output = site.make_docs()
+    assert status != 0 and "python -m tools.pages confirm" in output
+    assert "a code cell warns" in output
+    site.edit("docs/pages/0_intro.py", warns, quiet)
+    assert site.python("-m", "tools.pages", "confirm", "multigpu")[0] == 0
+    status, output = site.make_docs()
+    assert status == 0, output
+    intro, text = page(site, "0_intro")
+    assert "cell: it says two" in text and "\nit says two" in text
+    assert "  # changed" in page(site, site.lesson.page)[1]
+    # The repository, its issues and the source of a page are linked only if their address is known.
+    for path in ("/edit/main/docs/pages/0_intro.py", "/issues/new/choose", ""):
+        assert f'href="{address}{path}"' in intro
+
     # After a change in one page, only that page is read anew.
     doctree = site.docs / f"_build/doctrees/series/{site.lesson.page}.doctree"
-    before = doctree.stat().st_mtime_ns
+    read = doctree.stat().st_mtime_ns
     site.edit("docs/pages/0_intro.py", "# Here.", "# There.")
     status, output = site.make_docs()
     assert status == 0, output
     assert ">There." in site.built("html/series/0_intro.html")
-    assert doctree.stat().st_mtime_ns == before
-
-
-def test_after_a_kill_and_amid_junk(site):
-    """Files that git does not track do not matter, nor how the last build ended."""
-    for words in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *words], cwd=site.root, check=True)
-    assert site.record()[0] == 0
-    junk = [
-        "tried.py", "data/b.py", "docs/notes.rst", "docs/pages/notes.rst", "docs/labs/tried.py",
-        "docs/pages/0_intro (copy).py", "docs/pages/old/README.rst", "docs/recorded/x.txt",
-        "docs/_static/series.css~", "docs/pages/.ipynb_checkpoints/0_intro-checkpoint.py",
-    ]  # fmt: skip
-    for name in junk:
-        (site.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (site.root / name).write_bytes(b"\x80\x04\xff\xfe\0 not UTF-8")
-    (site.root / "docs/pages/.#0_intro.py").symlink_to("somebody@somewhere.4711")  # by emacs
-    pages = site.docs / "_build" / "html" / "series"
-    words = [sys.executable, "-m", "tools.pages", "build"]
-    with processes.Process(words, cwd=site.root) as build:
-        wait_until(lambda: pages.exists() or build.process.poll() is not None, 600)
-    status, output = site.make_docs()
-    assert status == 0, output
-    assert f"left out, since git does not track it: {site.root}/tried.py\n" in output
-    built = {path.name for path in pages.iterdir()}
-    assert built == {f"{page}.html" for page in ("0_intro", "index", "workshop", site.lesson.page)}
-    assert not list((site.docs / "_build/html").rglob("*tried*"))
-
-
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        ("import lab", "import lab, warnings\n\nwarnings.warn('old')", "a code cell warns"),
-        ("A line that rises", "", "a picture without words: make it by lab.picture(alt)"),
-        ('says.py")', 'says.py --nope")', "the recording of this command is missing"),
-    ],
-    ids=["a warning", "a picture without words", "a command that is not recorded"],
-)
-def test_a_wrong_cell(site, old, new, message):
-    assert site.record()[0] == 0
-    site.edit("docs/pages/0_intro.py", old, new)
-    status, output = site.make_docs()
-    assert status != 0 and message in output
-
-
-def test_the_address_of_the_repository_is_used_only_if_it_is_set(site):
-    assert site.record()[0] == 0
-    for known in (False, True):
-        if known:
-            site.edit(
-                "docs/conf.py", 'repository = ""', 'repository = "https://github.com/you/name"'
-            )
-        status, output = site.build("html")
-        assert status == 0, output
-        intro = site.built("html/series/0_intro.html")
-        for path in ("/edit/main/docs/pages/0_intro.py", "/issues/new/choose", ""):
-            assert (f'href="https://github.com/you/name{path}"' in intro) == known
-        assert '<meta name="description" content="Here.">' in intro
+    assert doctree.stat().st_mtime_ns == read
 
 
 # Notebooks --------------------------------------------------------------------------------------
@@ -200,9 +186,9 @@ Prose with ``literal`` words and `a link <https://pytorch.org/>`__.
 
    srun python multinode.py
 
-.. note::
+.. code-block:: python
 
-   Mind the gap.
+   mind = "the gap"
 
 .. list-table::
    :header-rows: 1
@@ -213,7 +199,7 @@ Prose with ``literal`` words and `a link <https://pytorch.org/>`__.
      - three,
        or four
 
-See :doc:`another page </x>`.
+See :doc:`another page </x>`, 10\\ :sup:`-3`.
 """
 
 
@@ -224,7 +210,8 @@ def test_a_page_as_a_notebook():
     title, first, text, run, rest, last = [cell.source for cell in made.cells]
     assert (title, last) == ("# Title", code) and "```sh\nsrun python multinode.py\n```" in rest
     assert "|  | `one` |\n|---|---|\n| two | three, or four |\n" in rest
-    assert "> Mind the gap." in rest and rest.endswith("See *another page*.")
+    assert '```python\nmind = "the gap"\n```' in rest
+    assert rest.endswith("See *another page*, 10<sup>-3</sup>.")
     assert text.startswith(
         "## A section\n\nProse with `literal` words and [a link](https://pytorch.org/)."
     )

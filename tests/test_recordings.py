@@ -32,6 +32,16 @@ def site(tmp_path_factory):
     return Site(tmp_path_factory.mktemp("recordings") / "site")
 
 
+@pytest.fixture(scope="module")
+def keys(site):
+    return keys_of(site)
+
+
+def keys_of(site):
+    now = Keys(site.root)
+    return {line: now.of([line]) for line in COMMANDS}
+
+
 @pytest.mark.parametrize(
     "file, old, new, stale",
     [
@@ -46,16 +56,15 @@ def site(tmp_path_factory):
         ("tools/series/launch.py", "\nimport", "\nLIMIT = 3\nimport", set()),
     ],
 )  # fmt: skip
-def test_what_makes_a_recording_stale(site, file, old, new, stale):
-    before = {line: Keys(site.root).of([line]) for line in COMMANDS}
+def test_what_makes_a_recording_stale(site, keys, file, old, new, stale):
     text = site.read(file)
     assert old in text
     site.write(file, text.replace(old, new, 1))
     try:
-        after = {line: Keys(site.root).of([line]) for line in COMMANDS}
+        now = keys_of(site)
     finally:
         site.write(file, text)
-    assert {line for line in COMMANDS if before[line] != after[line]} == stale
+    assert {line for line in COMMANDS if keys[line] != now[line]} == stale
 
 
 def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path):
@@ -84,13 +93,14 @@ def test_what_is_read_is_what_was_printed_and_an_edit_by_hand_is_found(tmp_path)
     ran = tuple(Ran(f"echo '{at}'", text, at, at / 10) for at, text in enumerate(OUTPUTS))
     one = Recording(ran, "key", "2026-11-27", "2.13", "3.11", "a CPU", "it takes long")
     file = tmp_path / "page.toml"
-    recordings.write(file, [one])
+    recordings.write(file, [(one, one.digest)])
     assert recordings.load(file) == {one.lines: (one, one.digest)}
     text = file.read_text()
     edits = {"lines\n": "line\n", "status = 1": "status = 0", "2.13": "2.14", "long": "longer"}
     for old, new in edits.items():
         assert text.count(old) == 1
-        ((edited, digest),) = recordings.parse(text.replace(old, new)).values()
+        file.write_text(text.replace(old, new))
+        ((edited, digest),) = recordings.load(file).values()
         assert edited.digest != digest
 
 
@@ -100,8 +110,9 @@ def test_record_and_check(tmp_path):
     page, file = "docs/pages/some.rst", "docs/recorded/some.toml"
     site.write("says.py", "print('one')\n")
     title = "Some\n====\n\nWords.\n"
-    site.write(page, title + run_of("python says.py", expect="one") + run_of("date +%N"))
-    assert site.record()[0] == 0
+    far = run_of("echo far", elsewhere="an hour")
+    site.write(page, title + run_of("python says.py", expect="one") + run_of("date +%N") + far)
+    assert site.record("--elsewhere")[0] == 0
     first = site.read(file)
     assert site.record() == (0, "0 of 0 runs do what their pages say\n")
     assert site.record("nope") == (2, "no page is called nope: see docs/pages\n")
@@ -135,11 +146,16 @@ def test_record_and_check(tmp_path):
     assert status == 0 and "some: python says.py" in output  # its recording is new
 
     site.edit(file, "two\n'''", "won\n'''")
+    site.edit(file, "far\n'''", "near\n'''")
     status, output = site.build()
-    assert "the recording of this command was edited by hand" in output and status == 1
+    assert output.count("the recording of this command was edited by hand") == 2 and status == 1
     status, output = site.record("--check", "--some", "HEAD")
     assert status == 2 and "a recording was edited by hand: python says.py" in output
     assert site.record()[0] == 0 and "two\n'''" in site.read(file)
+    # What runs elsewhere was not recorded again, so its edit still shows.
+    status, output = site.record("--check", "--some", "HEAD")
+    assert status == 2 and "a recording was edited by hand: echo far" in output
+    site.edit(file, "near\n'''", "far\n'''")
 
     # A page that shows it no more, and another that does: it moves, and nothing runs.
     site.write("docs/pages/other.rst", site.read(page).replace("Some\n====", "Other\n====="))
@@ -155,32 +171,33 @@ def listen():
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_a_kill_while_recording_leaves_whole_files_and_no_process(site, sent):
+def test_a_kill_while_recording_leaves_whole_files_and_nothing_else(site, sent, tmp_path):
     token = uuid.uuid4().hex
     page, file = f"docs/pages/kill_{sent}.rst", site.docs / "recorded" / f"kill_{sent}.toml"
     site.write(page, "Kill\n====\n\nIt.\n" + run_of("echo first", "echo whole"))
-    assert site.python("-m", "tools.pages", "record", f"kill_{sent}")[0] == 0
-    before = file.read_text()
-    site.add(page, run_of(f"exec -a {token} sleep 3000", timeout=3000))
+    assert site.record(f"kill_{sent}")[0] == 0
+    sleeps = f"exec -a {token} sleep"
+    site.add(page, run_of(f"(setsid bash -c '{sleeps} 3000' &); {sleeps} 3001", timeout=3000))
 
     def ours():
         found = psutil.process_iter(["cmdline"])
         return [process for process in found if token == (process.info["cmdline"] or [""])[0]]
 
     words = [sys.executable, "-m", "tools.pages", "record", f"kill_{sent}"]
-    options = {"cwd": site.root, "env": {**os.environ, "PYTHONPATH": ""}}
+    env = {**os.environ, "PYTHONPATH": "", "TMPDIR": str(tmp_path)}
+    options = {"cwd": site.root, "env": env}
     options["preexec_fn"] = listen  # a shell's `&` makes its children ignore SIGINT
     with subprocess.Popen(words, **options) as process:
         try:
-            wait_until(ours)
+            wait_until(lambda: len(ours()) == 2)
             process.send_signal(sent)
             assert process.wait(60) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+            wait_until(lambda: not ours() and not list(tmp_path.iterdir()))
         finally:
             process.kill()
-    wait_until(lambda: not ours())
-    found = {lines: one.ran for lines, (one, _) in recordings.load(file).items()}
-    known = {lines: one.ran for lines, (one, _) in recordings.parse(before).items()}
-    lines = ("echo first", "echo whole")
-    assert [*found] == [*known] == [lines]
-    assert [one.output for one in found[lines]] == ["first\n", "whole\n"]
+            for left in ours():
+                left.kill()
+    ((lines, (one, digest)),) = recordings.load(file).items()
+    assert lines == ("echo first", "echo whole") and digest == one.digest
+    assert [ran.output for ran in one.ran] == ["first\n", "whole\n"]
     site.write(page, "Kill\n====\n\nIt.\n")

@@ -38,9 +38,7 @@ class DoctorRules(SphinxDirective):
         wrong, right = CORRECT.replace(case.old, case.new).splitlines(), CORRECT.splitlines()
         diff = [*difflib.unified_diff(wrong, right, n=1, lineterm="")][3:]
         text = "\n".join(line for line in diff if not line.startswith("@@"))
-        block = nodes.literal_block(text, text, language="diff")
-        block["ran"] = True
-        return block
+        return nodes.literal_block(text, text, language="diff")
 
 
 def setup(app):

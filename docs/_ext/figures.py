@@ -34,6 +34,13 @@ def raw(text, kind="html"):
     return nodes.raw("", text, format=kind)
 
 
+def read(directive, file):
+    path = Path(directive.env.srcdir, file)
+    if not path.is_file():
+        raise directive.error(f"there is no docs/{file}")
+    return path.read_text(encoding="utf-8")
+
+
 def described(svg):
     """What an SVG says to those who cannot see it, and the same as a node of the text build."""
     words = unescape(re.search('aria-label="(.*?)"', svg)[1])
@@ -45,12 +52,8 @@ class Diagram(SphinxDirective):
     has_content = True
 
     def run(self):
-        file = Path(self.env.srcdir, "diagrams", f"{self.arguments[0]}.svg")
-        if not file.is_file():
-            raise self.error(f"docs/diagrams has no {file.name}")
-        if not self.content:
-            raise self.error(f"the diagram {file.stem} has no caption: write it below")
-        svg = file.read_text(encoding="utf-8")
+        self.assert_has_content()
+        svg = read(self, f"diagrams/{self.arguments[0]}.svg")
         shown = figure(svg, self.parse_content_to_nodes(), ' class="diagram"')
         return [nodes.container("", described(svg)[1], *shown)]
 
@@ -60,10 +63,7 @@ class FigureOf(SphinxDirective):
 
     def run(self):
         page, number = self.arguments
-        file = Path(self.env.srcdir, f"series/images/sphx_glr_{page}_{int(number):03}.svg")
-        if not file.is_file():
-            raise self.error(f"{page} has no figure number {number}")
-        svg = file.read_text(encoding="utf-8")
+        svg = read(self, f"series/images/sphx_glr_{page}_{int(number):03}.svg")
         words, text = described(svg)
         return [text, *figure(svg, [raw(escape(words))])]
 
@@ -73,11 +73,9 @@ class Play(SphinxDirective):
     has_content = True
 
     def run(self):
+        self.assert_has_content()
         name = self.arguments[0]
-        if not Path(self.env.srcdir, f"_static/play-{name}.js").is_file():
-            raise self.error(f"docs/_static has no play-{name}.js")
-        if not self.content:
-            raise self.error("a figure to play with needs a caption")
+        read(self, f"_static/play-{name}.js")
         return figure("", self.parse_content_to_nodes(), f' class="play" data-play="{name}"')
 
 

@@ -23,8 +23,7 @@ class Fold(SphinxDirective):
     has_content = True
 
     def run(self):
-        if not self.content:
-            raise self.error("a fold needs a text")
+        self.assert_has_content()
         title, messages = self.parse_inline(self.arguments[0])
         folded = [summary("", "", *title), *self.parse_content_to_nodes()]
         return [fold("", *folded, classes=["fold"]), *messages]

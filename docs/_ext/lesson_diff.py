@@ -33,7 +33,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from tools import series
 from tools.errors import UserError
-from tools.pages.lessons import load
 from tools.series import stages
 
 from . import code
@@ -43,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 @cache
 def lessons():
-    return load()
+    """The lessons of the series, followed by those of single pages."""
+    return series.load_all()
 
 
 class lesson_code(nodes.General, nodes.Element):
@@ -51,7 +51,7 @@ class lesson_code(nodes.General, nodes.Element):
 
 
 def shown(html, text, language, **attributes):
-    block = nodes.literal_block(text, text, language=language)
+    block = nodes.literal_block(text, text, language=language, ran=True)
     return lesson_code("", block, html=html, **attributes)
 
 
@@ -151,7 +151,7 @@ def misplaced(edit, found, env):
         return f"{what} is shown on {found[0]}, not on {edit.page}"
     if edit.lesson.has_stages:
         stage = stages.after(edit)
-        if not is_run(stage, env.commands.get(found[0], [])):
+        if not is_run(stage, env.metadata[found[0]].get("commands", [])):
             return f"{found[0]} shows {stage.name}, and runs it nowhere"
     return None
 

@@ -5,26 +5,22 @@
 .. pages-list::         the pages of the series, and how long each takes
 """
 
+import textwrap
+
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
+from tools.pages.directives import lessons_table
+from tools.series import load
+
 from .around import series
-from .lesson_diff import lessons
 
 
 class LessonsTable(SphinxDirective):
     def run(self):
-        rows = [".. list-table::", "   :header-rows: 1", "", "   * - script", "     - what it adds",
-                "     - changed lines", "     - page"]  # fmt: skip
-        for lesson in lessons():
-            if lesson.root != lessons().root:
-                continue  # this lesson belongs to the chain of a single page
-            added, removed = lesson.count()
-            size = f"+{added} −{removed}" if lesson.parent else "the start"
-            rows += [f"   * - ``{lesson.file}``", f"     - {lesson.title}", f"     - {size}",
-                     f"     - :doc:`/series/{lesson.page}`"]  # fmt: skip
-        return self.parse_text_to_nodes("\n".join(rows))
+        rows = textwrap.indent(lessons_table(load()), "   ")
+        return self.parse_text_to_nodes(f".. list-table::\n   :header-rows: 1\n\n{rows}")
 
 
 class pages_list(nodes.General, nodes.Element):

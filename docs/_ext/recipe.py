@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from .fold import fold, summary
-from .run import folded
+from .run import folded, note, ran, run_block
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python", ".conf": "text"}
@@ -30,14 +30,14 @@ class Recipe(SphinxDirective):
         proofs = ", ".join(sorted(test.name for test in tests))
         text = file.read_text(encoding="utf-8").rstrip("\n")
         lines = usage(text)
-        self.env.commands.setdefault(self.env.docname, []).extend(lines)
+        note(self.env, "commands", *lines)
         size = f"launch/{file.name}, {len(text.splitlines())} lines"
-        note = nodes.paragraph("", f"tested in tests/cluster: {proofs}", classes=["run-note"])
-        whole = block("recipe", ran(text, LANGUAGES[file.suffix]), note)
+        block = ran(text, LANGUAGES[file.suffix], classes=())
+        whole = run_block(block, f"tested in tests/cluster: {proofs}", "recipe")
         found = [fold("", summary("", size), whole, classes=["fold"])]
         if lines:
-            commands = ran("\n".join(f"$ {folded(line)}" for line in lines), "console", "run")
-            found.insert(0, block("", commands))
+            commands = ran("\n".join(f"$ {folded(line)}" for line in lines))
+            found.insert(0, nodes.container("", commands, classes=["run-block"]))
         return found
 
 
@@ -45,15 +45,6 @@ class Launch(SphinxRole):
     def run(self):
         text = (ROOT / "launch" / self.text).read_text(encoding="utf-8")
         return [nodes.literal("", usage(text)[0])], []
-
-
-def block(name, *parts):
-    return nodes.container("", *parts, classes=["run-block", *name.split()])
-
-
-def ran(text, language, *classes):
-    """A block that the directive run accepts."""
-    return nodes.literal_block(text, text, language=language, classes=[*classes], ran=True)
 
 
 def usage(text):

@@ -46,7 +46,7 @@ from tools.pages.directives import commands
 from tools.pages.recordings import Recordings
 from tools.pages.runs import Block, folded, of_all
 
-from .lesson_diff import lesson_code, lessons
+from .lesson_diff import lessons
 
 logger = logging.getLogger(__name__)
 SHELLS = {"bash", "console", "pycon-shell", "sh", "shell", "shell-session", "zsh"}
@@ -54,36 +54,15 @@ COMMAND = re.compile(
     r"(?:[A-Z][A-Z0-9_]*=\S* +)*"
     r"(?:python3?|torchrun|make|pip|uv|bash|srun|sbatch|mpirun|qsub|kubectl|ssh|kill) +\S"
 )
-
-
-def pattern(text):
-    try:
-        re.compile(text or "")
-    except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
-    return directives.unchanged_required(text)
-
-
-def two_numbers(text):
-    _head, _tail = map(int, (text or "").split())
-    return text
+OPTIONS = "expect", "status", "show", "lines", "mark", "alone", "timeout", "elsewhere"
 
 
 class Run(SphinxDirective):
-    option_spec: ClassVar = {
-        "expect": pattern,
-        "status": int,
-        "show": two_numbers,
-        "lines": two_numbers,
-        "mark": pattern,
-        "alone": directives.flag,
-        "timeout": float,
-        "elsewhere": directives.unchanged_required,
-    }
+    option_spec: ClassVar = dict.fromkeys(OPTIONS, directives.unchanged)
     has_content = True
 
     def run(self):
-        lines = tuple(commands("\n".join(self.content), lessons()))
+        lines = lines_of(self)
         if not lines or "expect" not in self.options:
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
         recording = recorded(self, lines)
@@ -91,17 +70,41 @@ class Run(SphinxDirective):
         if problem := part.problem(recording.ran):
             raise self.error(problem)
         text = part.shown(recording.ran)
-        block = nodes.literal_block(text, text, language="console", classes=["run"], ran=True)
+        block = ran(text)
         if part.mark:
             block["highlight_args"] = {"hl_lines": part.marked(text)}
-        ran = part.part(recording.ran)
-        notes = [f"exit status {ran[-1].status}"] if ran[-1].status else []
-        if times := " + ".join(f"{one.seconds:.1f}" for one in ran if one.seconds >= 0.1):
+        shown = part.part(recording.ran)
+        notes = [f"exit status {shown[-1].status}"] if shown[-1].status else []
+        if times := " + ".join(f"{one.seconds:.1f}" for one in shown if one.seconds >= 0.1):
             notes.append(f"{times} s")
         if recording.elsewhere:
             notes.append(f"{recording.date}, {recording.machine} ({recording.elsewhere})")
-        note = nodes.paragraph("", ", ".join(notes), classes=["run-note"])
-        return [nodes.container("", block, note, classes=["run-block"])]
+        return [run_block(block, ", ".join(notes))]
+
+
+class NotRun(SphinxDirective):
+    required_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+
+    def run(self):
+        lines = lines_of(self)
+        note(self.env, "not_run", "\n".join(lines))
+        block = ran("\n".join(f"$ {folded(line)}" for line in lines))
+        return [run_block(block, f"not run here: {self.arguments[0]}", "not-run")]
+
+
+def lines_of(directive):
+    return tuple(commands("\n".join(directive.content), lessons()))
+
+
+def recorded(directive, lines):
+    """The recording of these lines; the directive fails if there is none that holds."""
+    note(directive.env, "commands", *lines)
+    try:
+        return recordings().find(lines)
+    except UserError as error:
+        raise directive.error(str(error)) from None
 
 
 @functools.cache
@@ -115,29 +118,24 @@ def all_runs():
     return of_all(shell.ROOT)
 
 
-def recorded(directive, lines):
-    """The recording of a directive's lines; the directive fails if there is none that holds."""
-    env = directive.env
-    env.commands.setdefault(env.docname, []).extend(lines)
-    try:
-        return recordings().find(lines)
-    except UserError as error:
-        raise directive.error(str(error)) from None
+def ran(text, language="console", classes=("run",)):
+    """A block that may show commands, because they were recorded or tests run them."""
+    return nodes.literal_block(text, text, language=language, classes=[*classes], ran=True)
 
 
-class NotRun(SphinxDirective):
-    required_arguments = 1
-    final_argument_whitespace = True
-    has_content = True
+def run_block(block, remark, *classes):
+    remark = nodes.paragraph("", remark, classes=["run-note"])
+    return nodes.container("", block, remark, classes=["run-block", *classes])
 
-    def run(self):
-        lines = commands("\n".join(self.content), lessons())
-        text = "\n".join(f"$ {folded(line)}" for line in lines)
-        block = nodes.literal_block(text, text, language="console", classes=["run"])
-        block["ran"] = True
-        self.env.not_run.setdefault(self.env.docname, []).append("\n".join(lines))
-        note = nodes.paragraph("", f"not run here: {self.arguments[0]}", classes=["run-note"])
-        return [nodes.container("", block, note, classes=["run-block", "not-run"])]
+
+def note(env, kind, *texts):
+    """Keep what a page has of a kind: "commands", "not_run" or "inline"."""
+    env.metadata[env.docname].setdefault(kind, []).extend(texts)
+
+
+def noted(env, kind):
+    """What each page has of a kind. Sphinx forgets it when it reads the page anew."""
+    return {docname: facts.get(kind, []) for docname, facts in env.metadata.items()}
 
 
 def check_blocks(app, doctree):
@@ -150,30 +148,31 @@ def check_blocks(app, doctree):
     for literal in doctree.findall(nodes.literal):
         text = " ".join(literal.astext().split())
         if not literal.get("ran") and COMMAND.match(text):
-            app.env.inline.setdefault(app.env.docname, []).append(text)
+            note(app.env, "inline", text)
 
 
 def is_shell(block):
     """Decide by the block's language or, if it has none, by its text."""
     language = str(block.get("language", "default")).lower()
     lines = block.astext().split("\n") if language in ("default", "none", "text") else []
-    made = isinstance(block.parent, (lesson_code, nodes.system_message))
-    ours = made or "sphx-glr-script-out" in block["classes"]
+    in_error = isinstance(block.parent, nodes.system_message)
+    if in_error or "sphx-glr-script-out" in block["classes"]:
+        lines = []
     looks = any(COMMAND.match(line.strip().removeprefix("$ ")) for line in lines)
-    return language in SHELLS or (looks and not ours)
+    return language in SHELLS or looks
 
 
 def check_all(app, env):
-    known = [line for lines in env.commands.values() for line in lines]
-    known += [lesson.run for lesson in lessons()]
-    known += [text for texts in env.not_run.values() for text in texts]
-    for docname, texts in env.inline.items():
+    known = [lesson.run for lesson in lessons()]
+    for kind in ("commands", "not_run"):
+        known += [text for texts in noted(env, kind).values() for text in texts]
+    for docname, texts in noted(env, "inline").items():
         for text in texts:
             whole_words = re.compile(rf"(?<![\w./-]){re.escape(text)}(?![\w./-])")
             if not any(map(whole_words.search, known)):
                 message = "``%s`` is no part of a command that a page runs"
                 logger.warning(message, text, location=docname)
-    number, ceiling = sum(map(len, env.not_run.values())), app.config.not_run_ceiling
+    number, ceiling = sum(map(len, noted(env, "not_run").values())), app.config.not_run_ceiling
     logger.info("%d shell blocks are not run; the ceiling is %d", number, ceiling)
     if number > ceiling:
         logger.warning("%d blocks are marked not-run: no more than %d may be", number, ceiling)
@@ -189,19 +188,8 @@ def say_when(app, doctree):
             machines.setdefault(one.machine, []).append(one.date)
     for machine, dates in machines.items():
         days = " to ".join(sorted({min(dates), max(dates)}))
-        note = f"The commands of this page were recorded on {days}: {machine}."
-        doctree += nodes.paragraph("", note, classes=["run-note"])
-
-
-def start(app):
-    for name in ("commands", "not_run", "inline"):
-        if not hasattr(app.env, name):
-            setattr(app.env, name, {})
-
-
-def purge(app, env, docname):
-    for kept in (env.commands, env.not_run, env.inline):
-        kept.pop(docname, None)
+        when = f"The commands of this page were recorded on {days}: {machine}."
+        doctree += nodes.paragraph("", when, classes=["run-note"])
 
 
 class Session(BashSessionLexer):
@@ -216,8 +204,6 @@ def setup(app):
     app.add_config_value("not_run_ceiling", 0, "env", types=[int])
     app.add_directive("run", Run)
     app.add_directive("not-run", NotRun)
-    app.connect("builder-inited", start)
-    app.connect("env-purge-doc", purge)
     app.connect("doctree-read", check_blocks)
     app.connect("doctree-read", say_when)
     app.connect("env-check-consistency", check_all)

@@ -15,14 +15,11 @@ import re
 from html import escape
 from typing import ClassVar
 
-from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
-from tools.pages.directives import commands
-
-from .lesson_diff import lesson_code, lessons
-from .run import recorded
+from .lesson_diff import shown
+from .run import lines_of, recorded
 
 TIMED = re.compile(r" *([\d.]+) s +(?:\| ?)?(.*)")
 
@@ -32,8 +29,7 @@ class Terminal(SphinxDirective):
     has_content = True
 
     def run(self):
-        lines = tuple(commands("\n".join(self.content), lessons()))
-        ran = recorded(self, lines).ran[self.options["line"] - 1]
+        ran = recorded(self, lines_of(self)).ran[self.options["line"] - 1]
         timed = [TIMED.match(line) for line in ran.output.rstrip("\n").split("\n")]
         if ran.status:
             raise self.error(f"status {ran.status}: {ran.line}\n{ran.output}")
@@ -46,10 +42,7 @@ class Terminal(SphinxDirective):
             f'<div class="terminal"><pre tabindex="0" role="region" aria-label="Recorded terminal">'
             f"<b>$ {escape(ran.line)}</b>\n{rows}</pre></div>"
         )
-        node = lesson_code("", html=html)
-        text = f"$ {ran.line}\n{ran.output.rstrip()}"
-        node += nodes.literal_block(text, text, language="text", ran=True)
-        return [node]
+        return [shown(html, f"$ {ran.line}\n{ran.output.rstrip()}", "text")]
 
 
 def mark(text):

@@ -8,9 +8,17 @@ from functools import partial
 
 import pytest
 
-from tests.site import CHROMIUM, SITE
+from tests.site import SITE
 
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 120_000  # milliseconds per browser action, to catch hangs
+
+
+def pytest_itemcollected(item):
+    """Mark the tests of this folder."""
+    item.add_marker("site")
+    if not SITE.is_dir():
+        item.add_marker(pytest.mark.skip("the site is not built: make docs"))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

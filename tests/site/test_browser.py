@@ -2,12 +2,8 @@
 
 import pytest
 
-from tests.site import built, pages
+from tests.site import pages
 
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 # Check one of all code pieces with the same classes, because they look and work alike. Keep those
 # with more than a class, such as an id. Some pages have ten thousand pieces.
 ONE_OF_EACH_KIND = """() => {
@@ -49,7 +45,7 @@ def check_accessible(page, context=None, **options):
     assert not found, "\n".join(found[:20])
 
 
-@pytest.mark.parametrize("name", built(pages()))
+@pytest.mark.parametrize("name", pages())
 def test_a_page(window, name):
     page = window(name)
     page.wait_for_load_state("networkidle")

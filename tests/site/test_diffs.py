@@ -5,49 +5,48 @@ import re
 import pytest
 
 from tests.processes import ROOT
-from tests.site import SITE, built, pages
+from tests.site import SITE, pages
 from tests.site.test_browser import check_accessible, check_width
 
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 DIFFS = pages('<div class="lesson-diff">')
 LINE = "all => all.map(line => [line.tagName, +line.dataset.n, line.textContent])"
 
 
-def clipboard_after_click(page, block):
-    page.evaluate("navigator.clipboard.writeText('nothing was copied')")
-    block.hover()
-    block.locator("button.copybtn").click()
-    return page.evaluate("navigator.clipboard.readText()")
+# Of each block what its button copies, or null if it has none to see.
+COPIED = """async blocks => {
+    const copied = [];
+    for (const block of blocks) {
+        const button = block.querySelector("button.copybtn");
+        await navigator.clipboard.writeText("nothing was copied");
+        const seen = getComputedStyle(button).display != "none";
+        if (seen) button.click();
+        copied.push(seen ? await navigator.clipboard.readText() : null);
+    }
+    return copied;
+}"""
 
 
-@pytest.mark.parametrize("name", built(pages('class="run highlight-console')))
+@pytest.mark.parametrize("name", pages('class="run highlight-console'))
 def test_copying_copies_what_one_can_use(window, name):
     """Of a diff the new code, of a command neither prompt nor output, of a recipe the file."""
     page = window(name)
-    page.evaluate("document.querySelectorAll('.fold').forEach(fold => { fold.open = true })")
-    for diff in page.locator(".lesson-diff").all():
+    for diff in page.locator(".lesson-diff:has(.stage)").all():
         whole = diff.locator("details.stage .l")
         script = [text.removesuffix("\n") for _, _, text in whole.evaluate_all(LINE)]
-        for block in diff.locator("> .highlight").all():
+        blocks = diff.locator("> .highlight")
+        for block, copied in zip(blocks.all(), blocks.evaluate_all(COPIED), strict=True):
             lines = block.locator(".l:not(.twin)").evaluate_all(LINE)
             numbers = [number for tag, number, _ in lines if tag != "DEL"]
-            if not numbers:  # all lines are removed ones
-                assert not block.locator("button.copybtn").is_visible()
-                continue
-            if script:
-                expected = script[numbers[0] - 1 : numbers[-1]]
-                assert clipboard_after_click(page, block).split("\n") == expected, lines[0]
-    for block in page.locator(".run-block:not(.recipe) .highlight").all():
-        text = block.locator("pre").inner_text()
+            expected = "\n".join(script[numbers[0] - 1 : numbers[-1]]) if numbers else None
+            assert copied == expected, lines[0]
+    blocks = page.locator(".run-block:not(.recipe) .highlight")
+    texts = blocks.locator("pre").evaluate_all("all => all.map(one => one.textContent)")
+    for text, copied in zip(texts, blocks.evaluate_all(COPIED), strict=True):
         commands = re.findall(r"(?m)^\$ ((?:.* \\\n)*.*)$", text)
-        copied = clipboard_after_click(page, block)
         assert re.sub(r"\n{2,}", "\n", copied.strip()) == "\n".join(commands)
     files = {path.read_text(encoding="utf-8").strip() for path in ROOT.glob("launch/*.*")}
-    for block in page.locator(".recipe .highlight").all():
-        assert clipboard_after_click(page, block).strip() in files
+    for copied in page.locator(".recipe .highlight").evaluate_all(COPIED):
+        assert copied.strip() in files
 
 
 def columns(page):

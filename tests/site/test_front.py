@@ -2,12 +2,6 @@
 
 import pytest
 
-from tests.site import pages
-
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 LINES = "[...document.querySelectorAll('.terminal [data-at]')]"
 SHOWN = f"{LINES}.filter(one => !one.hidden).length"
 TIMES = f"{LINES}.map(one => Number(one.dataset.at))"

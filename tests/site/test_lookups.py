@@ -4,12 +4,6 @@ import re
 
 import pytest
 
-from tests.site import pages
-
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 SYMPTOMS, LAUNCHERS, SHEET = (f"series/{name}.html" for name in
                               ("symptoms", "launchers", "cheat_sheet"))  # fmt: skip
 CUT_OFF = """[...document.querySelectorAll("article *")].filter(one => {

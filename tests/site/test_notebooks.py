@@ -6,14 +6,10 @@ import sys
 
 import pytest
 
-from tests.site import SITE, built
+from tests.site import SITE
 from tools.processes import Process
 
 NOTEBOOKS = {path.stem: path for path in sorted(SITE.glob("_downloads/**/*.ipynb"))}
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not NOTEBOOKS, reason="the site is not built: make docs"),
-]
 # Each takes half a minute to six minutes; `make docs` has just run the same commands.
 LONG = {name: pytest.mark.soak for name in NOTEBOOKS if name != "0_intro"}
 CELL, ALL = 300, 1500  # seconds; they catch hangs and say nothing about speed
@@ -30,7 +26,7 @@ finally:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LONG.get(name, ())) for name in built(list(NOTEBOOKS))]
+    "name", [pytest.param(name, marks=LONG.get(name, ())) for name in NOTEBOOKS]
 )
 def test_a_notebook(name, tmp_path):
     for place in ("here", "home", "tmp"):

@@ -6,13 +6,8 @@ import pytest
 from torch.utils.data import DistributedSampler
 
 from docs.theory import step_time
-from tests.site import pages
 from tests.site.test_browser import check_accessible, check_width
 
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.skipif(not pages(), reason="the site is not built: make docs"),
-]
 SPEED, MULTIGPU = "series/1a_speed.html", "series/2_multigpu.html"
 LONGEST = 20  # keys to reach a control, or a value of it
 

@@ -2,7 +2,6 @@
 
     shell.py       shell lines run in a copy of the scripts, and what they printed
     directives.py  the directives in a page's text
-    lessons.py     the lessons that pages show
     torch_docs.py  where PyTorch's documentation describes a name
     ends.py        what the end of a page lists
     notebook.py    a page as a notebook that runs anywhere

@@ -2,10 +2,10 @@
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tools.series import Series
+from tools.series import Lesson, Series
 
 _DIRECTIVE = re.compile(
     r"^( *)\.\. ([\w-]+):: *(.*)\n((?:\1[ \t]+:.*\n)*)((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
@@ -24,25 +24,16 @@ class Directive:
     end: int
 
 
-def find(text: str) -> Iterator[Directive]:
-    """The directives at the left margin of a text."""
-    return (found for margin, found in _all(text) if not margin)
-
-
-def _all(text):
-    """The directives of a text, each with the spaces before it: it may be in a list."""
+def find(text: str, nested: bool = False) -> Iterator[Directive]:
+    """The directives at the left margin of a text; if `nested`, also those in lists and bodies."""
     for found in _DIRECTIVE.finditer(text):
         margin, name, argument, options, body = found.groups()
         options = dict(re.findall(r":([\w-]+): *(.*)", options))
         body = textwrap.dedent(body).strip()
-        yield margin, Directive(name, argument.strip(), options, body, found.start(), found.end())
-
-
-def walk(text: str) -> Iterator[Directive]:
-    """The directives of a text, and those in their bodies."""
-    for _, found in _all(text):
-        yield found
-        yield from walk(found.body)
+        if nested or not margin:
+            yield Directive(name, argument.strip(), options, body, found.start(), found.end())
+        if nested:
+            yield from find(body, nested)
 
 
 def prose(page: str) -> str:
@@ -55,3 +46,13 @@ def commands(body: str, lessons: Series) -> list[str]:
     for lesson in lessons:
         body = body.replace(f"{{{lesson.name}}}", lesson.run)
     return [line for line in re.sub(r"\\\n\s*", "", body).split("\n") if line.strip()]
+
+
+def lessons_table(lessons: Iterable[Lesson]) -> str:
+    """The body of the list-table for which `.. lessons-table::` stands."""
+    rows = [("script", "what it adds", "changed lines", "page")]
+    for lesson in lessons:
+        added, removed = lesson.count()
+        size = f"+{added} −{removed}" if lesson.parent else "the start"
+        rows.append((f"``{lesson.file}``", lesson.title, size, f":doc:`{lesson.page}`"))
+    return "\n".join("* - " + "\n  - ".join(row) for row in rows)

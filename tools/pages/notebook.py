@@ -5,7 +5,9 @@ that the page uses into their own folder, unless they are there already.
 """
 
 import ast
+import functools
 import hashlib
+import itertools
 import json
 import re
 import textwrap
@@ -17,7 +19,6 @@ from tools.series import stages
 
 from . import directives, ends, shell, torch_docs
 from .keys import Keys
-from .lessons import load
 from .recordings import Recordings
 from .runs import Block, in_cells
 
@@ -51,7 +52,7 @@ NEXT_PART = (
 
 def make(blocks):
     """The notebook of a page from its blocks, each `(label, text)`, label "code" or "text"."""
-    lessons, cells, used, recorded = load(), [], {shell.ROOT / "docs" / "fresh.py"}, {}
+    cells, used, recorded = [], {shell.ROOT / "docs" / "fresh.py"}, {}
     needs = Keys(shell.ROOT, whole=True).dependencies
     for label, text in blocks:
         if label == "code":
@@ -63,7 +64,7 @@ def make(blocks):
                 if recording and recording.elsewhere:
                     recorded["\n".join(lines)] = "".join(one.output for one in recording.ran)
         else:
-            for cell, lines in _text_cells(text, lessons):
+            for cell, lines in _text_cells(text):
                 cells.append(cell)
                 used |= {*needs(lines)}
     files = {_place(file): file.read_text(encoding="utf-8") for file in sorted(used)}
@@ -81,6 +82,11 @@ def make(blocks):
     return notebook
 
 
+@functools.cache
+def _lessons():
+    return series.load_all(shell.ROOT)
+
+
 def _place(file):
     inside = file.relative_to(shell.ROOT)
     return file.name if str(inside) in ("docs/lab.py", "docs/fresh.py") else str(inside)
@@ -90,66 +96,75 @@ def _quoted(text):
     return "r'''" + text + "'''" if "'''" not in text and not text.endswith("\\") else repr(text)
 
 
-def _text_cells(text, lessons):
+def _text_cells(text):
     """The cells of a text block, each with the shell lines that it runs."""
     text = text.rstrip() + "\n"
     prose, end = "", 0
     for found in directives.find(text):
         prose += text[end : found.start]
         end = found.end
-        if found.name == "run":
-            lines = directives.commands(found.body, lessons)
-            if reason := found.options.get("elsewhere"):
-                prose += _recorded(Block(tuple(lines), found.options), reason)
-                continue
-            magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
-            start, part = _part(found.options, lines)
-            if prose.strip():
-                yield _markdown(prose), []
-            prose = ""
-            yield new.new_code_cell("\n".join([magic, start, *part])), lines
-        elif found.name == "lesson-diff":
-            stage = stages.after(lessons[found.argument].edit(found.options["edit"]))
-            prose += f"\n```diff\n{_diff(stage)}\n```\n\n{found.body}\n\n"
-        elif found.name == "not-run":
-            lines = "\n".join(directives.commands(found.body, lessons))
-            prose += f"\n```sh\n{lines}\n```\n\n*Not run here: {found.argument}.*\n\n"
-        elif found.name == "lesson-script":
-            prose += f"\n```python\n{lessons[found.argument].source.text}\n```\n\n"
-        elif found.name == "literalinclude":
-            prose += f"\n```python\n{_included(found)}\n```\n\n"
-        elif found.name == "lessons-table":
-            prose += "\n" + "\n".join(_table(lessons)) + "\n\n"
-        elif found.name == "list-table":
-            prose += "\n" + "\n".join(_list_table(found.body)) + "\n\n"
-        elif found.name == "diagram":
-            prose += f"\n**Figure on the page.** {found.body}\n\n"
-        elif found.name == "fold":
-            folded = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
-            title = re.sub("``(.+?)``", r"<code>\1</code>", found.argument)
-            prose += f"\n<details><summary>{title}</summary>\n\n{folded}\n\n</details>\n\n"
-        elif found.name == "page-end":
-            text = "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body, lessons))
-            also = found.options.get("also", "")
-            lines = ends.lines(lessons, found.argument, found.options["next"], also)
-            prose += "\n" + "\n\n".join([text, *lines]) + "\n\n"
-        elif found.name == "play":  # the cell above draws the figure
-            prose += f"\n*{' '.join(found.body.split())}*\n\n"
-        elif found.name in ("note", "tip", "warning"):
-            lines = f"{found.argument}\n{found.body}".strip().split("\n")
-            prose += "\n" + "\n".join(f"> {line}" for line in lines) + "\n\n"
-        elif found.name not in ("index", "code-block", "toctree"):
-            raise ValueError(f"a notebook cannot show {found.name}: teach tools/pages/notebook.py")
+        if found.name != "run" or "elsewhere" in found.options:
+            prose += f"\n{_shown(found)}\n\n"
+            continue
+        if prose.strip():
+            yield _markdown(prose), []
+        prose = ""
+        lines = directives.commands(found.body, _lessons())
+        magic = "%%bash" + " --no-raise-error" * (found.options.get("status", "0") != "0")
+        start, part = _part(found.options, lines)
+        yield new.new_code_cell("\n".join([magic, start, *part])), lines
     prose += text[end:]
     if prose.strip():
         yield _markdown(prose), []
 
 
-def _recorded(block, reason):
-    """A run that a reader cannot repeat here, as text."""
-    recording = Recordings(shell.ROOT).get(block.lines)
-    text = block.shown(recording.ran)
-    return f"\n```\n{text}\n```\n\n*{recording.date}, {recording.machine} ({reason}).*\n\n"
+def _shown(found):
+    """What a directive shows, in Markdown."""
+    match found.name:
+        case "run":  # which a reader cannot repeat here
+            lines = directives.commands(found.body, _lessons())
+            recording = Recordings(shell.ROOT).get(tuple(lines))
+            text = Block(recording.lines, found.options).shown(recording.ran)
+            where = f"{recording.date}, {recording.machine} ({recording.elsewhere})"
+            return f"{_fenced(text)}\n\n*{where}.*"
+        case "not-run":
+            lines = "\n".join(directives.commands(found.body, _lessons()))
+            return f"{_fenced(lines, 'sh')}\n\n*Not run here: {found.argument}.*"
+        case "lesson-diff":
+            stage = stages.after(_lessons()[found.argument].edit(found.options["edit"]))
+            return f"{_fenced(_diff(stage), 'diff')}\n\n{found.body}"
+        case "lesson-script":
+            return _fenced(_lessons()[found.argument].source.text, "python")
+        case "literalinclude":
+            return _fenced(_included(found), "python")
+        case "code-block":
+            return _fenced(found.body, found.argument)
+        case "lessons-table":
+            return "\n".join(_list_table(directives.lessons_table(series.load(shell.ROOT))))
+        case "list-table":
+            return "\n".join(_list_table(found.body))
+        case "diagram":
+            return f"**Figure on the page.** {found.body}"
+        case "play":  # the cell above draws the figure
+            return f"*{' '.join(found.body.split())}*"
+        case "fold":
+            title = re.sub("``(.+?)``", r"<code>\1</code>", found.argument)
+            return f"<details><summary>{title}</summary>\n\n{_inside(found)}\n\n</details>"
+        case "page-end":
+            facts = found.argument, found.options["next"], found.options.get("also", "")
+            return "\n\n".join([_inside(found), *ends.lines(_lessons(), *facts)])
+        case "toctree":
+            return ""
+    raise ValueError(f"a notebook cannot show {found.name}: teach tools/pages/notebook.py")
+
+
+def _fenced(text, language=""):
+    return f"```{language}\n{text}\n```"
+
+
+def _inside(found):
+    """The body of a directive in Markdown."""
+    return "\n\n".join(cell["source"] for cell, _ in _text_cells(found.body))
 
 
 def _part(options, lines):
@@ -170,16 +185,6 @@ def _included(found):
     return textwrap.dedent(" " * definition.col_offset + ast.get_source_segment(text, definition))
 
 
-def _table(lessons):
-    yield "| script | what it adds | changed lines |"
-    yield "|---|---|---|"
-    for lesson in lessons:
-        if lesson.root == lessons.root:
-            added, removed = lesson.count()
-            size = f"+{added} −{removed}" if lesson.parent else "the start"
-            yield f"| `{lesson.file}` | {lesson.title} | {size} |"
-
-
 def _list_table(body):
     for number, row in enumerate(re.split(r"(?m)^\* ", body)[1:]):
         cells = [" ".join(cell.split()) for cell in re.split(r"(?m)^ *-(?: |$)", row)[1:]]
@@ -189,15 +194,13 @@ def _list_table(body):
 
 
 def _diff(stage):
-    rows, lines, gap = stage.rows, [f"--- {stage.before.name}", f"+++ {stage.name}"], True
-    for row, near in zip(rows, series.near_changes(rows), strict=True):
+    lines = [f"--- {stage.before.name}", f"+++ {stage.name}"]
+    shown = zip(stage.rows, series.near_changes(stage.rows), strict=True)
+    for near, run in itertools.groupby(shown, lambda pair: pair[1]):
+        rows = [row for row, _ in run]
         if near:
-            if gap:
-                lines.append(f"@@ {row.scope} @@")
-            lines.append((row.sign + row.text).rstrip())
-            gap = False
-        else:
-            gap = True
+            lines.append(f"@@ {rows[0].scope} @@")
+            lines += [(row.sign + row.text).rstrip() for row in rows]
     return "\n".join(lines)
 
 
@@ -210,7 +213,7 @@ def _markdown(text):
             part = re.sub(rf"(?m)^(\S.*)\n{re.escape(mark)}{{3,}}$", rf"{level} \1", part)
         part = re.sub(r":(?:doc|ref|term|index):`([^`<]+?)(?: *<[^`>]+>)?`", r"*\1*", part)
         part = re.sub(r":torch:`(.+?)`", _torch_link, part, flags=re.DOTALL)
-        part = re.sub(r":math:`(.+?)`", r"$\1$", part)
+        part = re.sub(r"\\ :sup:`(.+?)`", r"<sup>\1</sup>", part)
         part = re.sub(r"`([^`<]+?)\s*<([^`>]+)>`__?", r"[\1](\2)", part)
         fences[i] = re.sub(r"``(.+?)``", r"`\1`", part, flags=re.DOTALL)
     return new.new_markdown_cell("".join(fences).strip())

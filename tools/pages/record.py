@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tools.errors import UserError
@@ -68,11 +67,8 @@ class Book:
 
     def tidy(self):
         """Move recordings to the first page that shows them, and delete those of no page."""
-        for page in sorted({page for page, _ in self._misplaced()}):
+        for page in {*self.kept.of_pages, *(run.pages[0] for run in self.runs.values())}:
             self._write(page, {})
-            for run in self.runs.values():
-                if run.lines in self.kept.of_pages[page] and run.pages[0] != page:
-                    self._write(run.pages[0], {})
 
     def run(self, chosen: list[runs.Run], write: bool) -> int:
         """Run all, a few at a time; returns how many were wrong.
@@ -92,7 +88,8 @@ class Book:
                 print(f"WRONG, {', '.join(run.pages)}: {problem}", flush=True)
             else:
                 key = self.kept.keys.of(run.lines)
-                fresh[run.lines] = recordings.of_now(ran, key, run.elsewhere or "")
+                one = recordings.of_now(ran, key, run.elsewhere or "")
+                fresh[run.lines] = one, one.digest
                 if write:
                     self._write(run.pages[0], fresh)
         return wrong
@@ -100,15 +97,8 @@ class Book:
     def _write(self, page, fresh):
         """Write the file of a page: its fresh recordings, and of the rest those that it has."""
         own = [run.lines for run in self.runs.values() if run.pages[0] == page]
-        found = [fresh.get(lines) or self.kept.get(lines) for lines in own]
+        found = [fresh.get(lines) or self.kept.all.get(lines) for lines in own]
         recordings.write(self.kept.file(page), [one for one in found if one])
-
-    def _misplaced(self) -> Iterator[tuple[str, runs.Lines]]:
-        """Recordings in another file than that of the first page that shows them."""
-        for page, found in self.kept.of_pages.items():
-            for lines in found:
-                if lines not in self.runs or self.runs[lines].pages[0] != page:
-                    yield page, lines
 
     def some(self, chosen: list[runs.Run], commit: str) -> list[runs.Run]:
         """What CI runs of a commit. Raises UserError if a recording does not hold."""
@@ -116,7 +106,11 @@ class Book:
             f"{run.pages[0]}: a recording {problem}: {run.lines[-1]}"
             for run in self.runs.values() if (problem := self.kept.problem_of(run.lines))
         ]  # fmt: skip
-        bad += [f"{page}: the page does not show {lines[-1]}" for page, lines in self._misplaced()]
+        bad += [
+            f"{page}: the page does not show {lines[-1]}, or is not the first that does"
+            for page, found in self.kept.of_pages.items() for lines in found
+            if lines not in self.runs or self.runs[lines].pages[0] != page
+        ]  # fmt: skip
         if bad:
             raise UserError("\n".join([*bad, "to record them: python -m tools.pages record"]))
         part, before = self._part_and_parent(commit)
@@ -157,7 +151,7 @@ def _attempt(run):
         try:
             ran = shell.run(run.lines, run.limit)
             problem = run.problem(ran)
-        except (UserError, ValueError, re.error) as error:  # still running, or a wrong option
+        except (UserError, ValueError) as error:  # still running, or :timeout: is no number
             problem = str(error)
         if not problem:
             break

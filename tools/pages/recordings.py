@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from tools.errors import UserError
@@ -68,13 +68,9 @@ class Recording:
 
 def of_now(ran: Iterable[Ran], key: str, elsewhere: str) -> Recording:
     """The recording of a run that has just ended on this machine."""
-    ran = tuple(ran)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        torch = "none"
-    return Recording(ran, key, today, torch, platform.python_version(), _processor(), elsewhere)
+    facts = today, version("torch"), platform.python_version(), _processor()
+    return Recording(tuple(ran), key, *facts, elsewhere)
 
 
 def _processor():
@@ -102,34 +98,29 @@ class Recordings:
         return {file.stem: load(file) for file in sorted(self.folder.glob("*.toml"))}
 
     @cached_property
-    def _all(self):
+    def all(self) -> dict[Lines, tuple[Recording, str]]:
+        """The recording of these lines, whether or not it holds, and the digest in its file."""
         found = {}
-        for page, recordings in self.of_pages.items():
+        for recordings in self.of_pages.values():
             for lines, (recording, digest) in recordings.items():
-                if lines not in found or not self.problem(lines, recording, digest):
-                    found[lines] = recording, digest, page
+                if lines not in found or not self._problem(recording, digest):
+                    found[lines] = recording, digest
         return found
 
     def get(self, lines: Lines) -> Recording | None:
         """The recording of these lines, whether or not it holds."""
-        return self._all[lines][0] if lines in self._all else None
-
-    def place(self, lines: Lines) -> str | None:
-        """The page in whose file they are."""
-        return self._all[lines][2] if lines in self._all else None
-
-    def problem(self, lines: Lines, recording: Recording, digest: str) -> str | None:
-        if digest != recording.digest:
-            return "was edited by hand"
-        if recording.key != self.keys.of(lines) and not recording.elsewhere:
-            return "is out of date"
-        return None
+        return self.all[lines][0] if lines in self.all else None
 
     def problem_of(self, lines: Lines) -> str | None:
         """Why these lines have to be recorded; None if their recording holds."""
-        if lines not in self._all:
-            return "is missing"
-        return self.problem(lines, *self._all[lines][:2])
+        return self._problem(*self.all[lines]) if lines in self.all else "is missing"
+
+    def _problem(self, recording, digest):
+        if digest != recording.digest:
+            return "was edited by hand"
+        if recording.key != self.keys.of(recording.lines) and not recording.elsewhere:
+            return "is out of date"
+        return None
 
     def find(self, lines: Lines) -> Recording:
         """A recording that holds. Raises UserError with the command that makes it."""
@@ -143,25 +134,25 @@ class Recordings:
 
 def load(file: Path) -> dict[Lines, tuple[Recording, str]]:
     """The recordings of a file, each with its digest. Raises UserError if the file is broken."""
+    found = {}
     try:
-        return parse(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        for table in tomllib.loads(file.read_text(encoding="utf-8")).get("run", []):
+            digest, steps = table.pop("digest"), table.pop("line")
+            one = Recording(tuple(Ran(**step) for step in steps), **table)
+            found[one.lines] = one, digest
+    except (ValueError, KeyError, TypeError) as error:  # neither UTF-8 nor TOML, or a part is gone
         command = f"python -m tools.pages record {file.stem}"
         raise UserError(f"{file} was edited by hand ({error}): rm {file} && {command}") from None
-
-
-def parse(text: str) -> dict[Lines, tuple[Recording, str]]:
-    found = {}
-    for table in tomllib.loads(text).get("run", []):
-        digest, steps = table.pop("digest"), table.pop("line")
-        one = Recording(tuple(Ran(**step) for step in steps), **table)
-        found[one.lines] = one, digest
     return found
 
 
-def write(file: Path, recordings: Iterable[Recording]):
-    """Replace a file whole, or delete it if nothing is left to keep."""
-    texts = [_text(one) for one in recordings]
+def write(file: Path, recordings: Iterable[tuple[Recording, str]]):
+    """Replace a file whole, or delete it if nothing is left to keep.
+
+    Each recording comes with the digest to write: an edit by hand still shows if another
+    recording in the same file is made anew.
+    """
+    texts = [_text(one, digest) for one, digest in recordings]
     if texts:
         file.parent.mkdir(exist_ok=True)
         write_whole(file, "\n".join([HEAD, *texts]).encode())
@@ -169,9 +160,9 @@ def write(file: Path, recordings: Iterable[Recording]):
         file.unlink(missing_ok=True)
 
 
-def _text(one):
-    lines = ["[[run]]"]
-    for name in ("key", "digest", "date", "torch", "python", "processor", "elsewhere"):
+def _text(one, digest):
+    lines = ["[[run]]", f"key = {_string(one.key)}", f"digest = {_string(digest)}"]
+    for name in ("date", "torch", "python", "processor", "elsewhere"):
         if (value := getattr(one, name)) or name == "python":
             lines.append(f"{name} = {_string(value)}")
     for ran in one.ran:

@@ -30,6 +30,12 @@ class Block:
 
     def problem(self, ran: list[Ran]) -> str | None:
         """How a run differs from what the page says; None if it does not."""
+        try:
+            return self._problem(ran)
+        except (ValueError, re.error) as error:
+            return f"an option is neither numbers nor a regular expression: {error}"
+
+    def _problem(self, ran):
         output = "\n".join(one.output for one in ran)
         wanted = [0] * (len(self.lines) - 1) + [int(self.options.get("status", 0))]
         found = [one.status for one in ran]
@@ -139,7 +145,7 @@ def of_page(page: Path, lessons: series.Series) -> Iterator[Block]:
     if page.suffix == ".py":
         yield from map(Block, in_cells(text))
         text = directives.prose(text)
-    for found in directives.walk(text):
+    for found in directives.find(text, nested=True):
         if found.name in ("run", "terminal"):
             lines = tuple(directives.commands(found.body, lessons))
             yield Block(lines, found.options)
