@@ -87,9 +87,9 @@ def fill_venv(extras):
         print("rm -rf .venv && uv venv && uv pip install --torch-backend=cpu torch", flush=True)
     pins = dict(re.findall("^(.+)(==.+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     PINS.write_text("\n".join(n + pins[n] for n in pins if n not in missing and not has(n)))
-    options = ["-q", "--no-compile", "--no-user", "--no-input", "--disable-pip-version-check"]
+    options = ["-q", "--no-user", "--no-input", "--disable-pip-version-check", "-c", PINS]
     wheels = ["--only-binary=:all:", "--no-binary=deepspeed"]  # DeepSpeed has none
-    run("pip", "install", *wheels, *options, "-c", PINS, *(n + pins[n] for n in missing))
+    run("pip", "install", *wheels, *options, *(n + pins[n] for n in missing))
     PINS.unlink()
 
 
