@@ -23,7 +23,7 @@ OF_THE_SITE = ("test_pages", "test_readme", "test_symptoms")
 QUICK = (
     "tests/mingpt/test_trainer.py::test_each_rank_drops_other_units",  # in a few steps of training
     "tests/series/",
-    "tests/workshop/test_commands.py::test_from_the_start_to_the_solution",
+    "tests/workshop/test_verdicts.py::test_recorded_facts_get_their_verdict[multi",
 )
 
 

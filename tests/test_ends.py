@@ -99,7 +99,6 @@ def crash(lesson, case, folder, monkeypatch):
     monkeypatch.setattr(processes, "ROOT", folder)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("case", CRASHES)
 def test_a_crash_ends_every_process_and_shows_its_cause(case, tmp_path, monkeypatch):
     crash("multigpu", case, tmp_path, monkeypatch)

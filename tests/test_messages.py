@@ -94,7 +94,6 @@ def test_help_is_the_docstring(lesson, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("output", ["| head -n 1", "> /dev/full", ">&-"])
 def test_output_that_cannot_be_written_stops_no_training(output, tmp_path):
     line = f"{sys.executable} {ROOT}/single_gpu.py 30 30 {output}; echo ${{PIPESTATUS[0]}} >&2"

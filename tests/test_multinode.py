@@ -31,7 +31,6 @@ def wait_for(text, found):
         time.sleep(0.05)
 
 
-@pytest.mark.quick
 def test_every_node_saves_and_survives_a_lost_worker(trained, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     env = held_saves(tmp_path / "held")
