@@ -50,11 +50,6 @@ def test_each_line_has_the_scope_of_its_definition():
     assert found == [*zip(lines, expected, strict=True), ("", "__main__"), ("# end", "__main__")]
 
 
-def test_a_file_without_statements_is_all_module():
-    assert Source("a.py", "").scopes == []
-    assert Source("a.py", "\n# nothing\n").scopes == ["module", "module"]
-
-
 def test_a_script_that_is_no_python_is_one_line():
     with pytest.raises(UserError, match=r"^a.py:2: not valid Python: '\(' was never closed$"):
         Source.parse("a.py", "\nx = (\n")

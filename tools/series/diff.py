@@ -122,13 +122,11 @@ def _align(old: list[Line], new: list[Line]) -> Iterator[Line]:
 def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
     """Move the marked block [start, stop) to the place, among equivalent ones, where it reads best.
 
-    If the line above a block equals the block's last line, the block one line higher is the same
-    change; likewise downwards. The best place has the least indented edges, because these split no
-    statement. Among equals, it does not end in a blank line, then is the lowest, as in git.
+    At an equivalent place the other lines are the same, and no line is marked already. The best one
+    has the least indented edges, because these split no statement. Among equals, it does not end in
+    a blank line, then is the lowest, as in git.
     """
-
-    def can_move(enters, leaves):  # the line that enters the block must equal the one that leaves
-        return 0 <= enters < len(lines) and not marks[enters] and lines[enters] == lines[leaves]
+    others = lines[:start] + lines[stop:]
 
     def indent(index):
         text = next((line for line in lines[index:] if line.strip()), "")
@@ -138,12 +136,12 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
         top, bottom = start + shift, stop + shift
         return indent(top) + indent(bottom), not lines[bottom - 1].strip(), -shift
 
-    up = down = 0
-    while can_move(start - up - 1, stop - up - 1):
-        up += 1
-    while can_move(stop + down, start + down):
-        down += 1
-    shift = min(range(-up, down + 1), key=cost)
+    shifts = [
+        shift for shift in range(-start, len(lines) - stop + 1)
+        if lines[: start + shift] + lines[stop + shift :] == others
+        and not any(marks[start + shift : start] + marks[stop : stop + shift])
+    ]  # fmt: skip
+    shift = min(shifts, key=cost)
     marks[start:stop] = [False] * (stop - start)
     marks[start + shift : stop + shift] = [True] * (stop - start)
 

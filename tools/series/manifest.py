@@ -94,6 +94,7 @@ class _Reader:
     def __init__(self, root, text):
         self.root, self.text = root, text
         self.lessons = {}
+        self.where, self.nth = "", 0  # the header of the table at work, and which of that name
 
     def series(self, tables) -> Series:
         for name, table in tables.items():
@@ -101,80 +102,81 @@ class _Reader:
         return Series(self.root, self.lessons)
 
     def lesson(self, name, table) -> Lesson:
-        self.check(table, _CHILD if "parent" in table else _LESSON, _OF_LESSON, name)
+        self.where, self.nth = name, 0
+        self.check(table, _CHILD if "parent" in table else _LESSON, _OF_LESSON)
         parent = table.get("parent")
         if parent is not None and parent not in self.lessons:
             known = ", ".join(self.lessons) or "none"
-            self.fail(name, f"parent {parent!r} is no lesson above this one; above are: {known}")
+            self.fail(f"parent {parent!r} is no lesson above this one; above are: {known}")
         beyond = f"beyond/{name}.py"
         file = table.get("file", beyond if (self.root / beyond).exists() else f"{name}.py")
         page = table.get("page", file.removesuffix(".py").replace("/", "_"))
         lesson = Lesson(
             self.root, name, file, table["title"], page, self.lessons.get(parent),
-            table.get("budget"), self.line(name), table.get("edit_budget"),
+            table.get("budget"), self.line, table.get("edit_budget"),
             self.words(table.get("observe", "")), table.get("renames", {}),
         )  # fmt: skip
-        for nth, edit in enumerate(table.get("edit", [])):
-            lesson.edits.append(self.edit(lesson, edit, f"{name}.edit", nth))
-        names = [edit.name for edit in lesson.edits]
-        for nth, edit in enumerate(lesson.edits):
-            if edit.name in names[:nth]:
-                self.fail(f"{name}.edit", f"name {edit.name!r} is taken by an edit above", nth)
-            for interim in edit.interims:
-                if interim.until not in names[nth + 1 :]:
-                    self.fail(f"{name}.edit", f"until {interim.until!r} is no edit below", nth)
+        edits = table.get("edit", [])
+        for nth, edit in enumerate(edits):
+            self.where, self.nth = f"{name}.edit", nth
+            lesson.edits.append(self.edit(lesson, edit, edits[nth + 1 :]))
         return lesson
 
-    def edit(self, lesson, table, where, nth) -> Edit:
-        self.check(table, _EDIT, _OF_EDIT, where, nth)
+    def edit(self, lesson, table, below) -> Edit:
+        self.check(table, _EDIT, _OF_EDIT)
+        name = table["name"]
+        if name in [edit.name for edit in lesson.edits]:
+            self.fail(f"name {name!r} is taken by an edit above")
         return Edit(
-            lesson, table["name"], table["title"],
-            [self.scope(scope, where, nth) for scope in table["scopes"]], self.line(where, nth),
-            self.observation(table, where, nth),
-            [self.interim(one, where, nth) for one in table.get("interim", [])],
+            lesson, name, table["title"], [self.scope(scope) for scope in table["scopes"]],
+            self.line, self.observation(table),
+            [self.interim(one, below) for one in table.get("interim", [])],
             table.get("options", []), table.get("page", lesson.page),
         )  # fmt: skip
 
-    def observation(self, table, where, nth) -> Observation | None:
+    def observation(self, table) -> Observation | None:
         known = {key: table[key] for key in _OBSERVATION & table.keys()}
         for key in _PATTERNS & known.keys():
-            known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
+            known[key] = self.pattern(key, known[key], re.DOTALL | re.MULTILINE)
         for key in {"args", "again"} & known.keys():
             known[key] = self.words(known[key])
         return Observation(**known) if _PATTERNS & known.keys() else None
 
-    def interim(self, table, where, nth) -> Interim:
-        self.check(table, _INTERIM, set(), where, nth)
-        before = self.pattern("before", table["before"], where, nth)
+    def interim(self, table, below) -> Interim:
+        self.check(table, _INTERIM)
+        if table["until"] not in [edit.get("name") for edit in below]:
+            self.fail(f"until {table['until']!r} is no edit below")
+        before = self.pattern("before", table["before"])
         return Interim(table["in"], before, table["text"].strip("\n"), table["until"])
 
     def words(self, text) -> tuple[str, ...]:
         return tuple(word.replace("{root}", str(self.root)) for word in text.split())
 
-    def scope(self, value, where, nth) -> Scope:
+    def scope(self, value) -> Scope:
         if isinstance(value, str):
             return Scope(value)
-        self.check(value, _SCOPE, set(), where, nth)
-        return Scope(value["in"], self.pattern("match", value["match"], where, nth))
+        self.check(value, _SCOPE)
+        return Scope(value["in"], self.pattern("match", value["match"]))
 
-    def pattern(self, key, text, where, nth, flags=0) -> re.Pattern:
+    def pattern(self, key, text, flags=0) -> re.Pattern:
         try:
             return re.compile(text, flags)
         except re.error as error:
-            self.fail(where, f"{key} {text!r} is not a regular expression: {error}", nth)
+            self.fail(f"{key} {text!r} is not a regular expression: {error}")
 
-    def check(self, table, required, optional, where, nth=0):
+    def check(self, table, required, optional=frozenset()):
         for key in sorted(table.keys() - required - optional):
             names = ", ".join(sorted(required | optional))
-            self.fail(where, f"unknown key {key!r}: correct or drop it; known: {names}", nth)
+            self.fail(f"unknown key {key!r}: correct or drop it; known: {names}")
         for key in sorted(required - table.keys()):
-            self.fail(where, f"no {key!r}: add it", nth)
+            self.fail(f"no {key!r}: add it")
 
-    def fail(self, where, message, nth=0):
-        raise UserError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))
+    def fail(self, message):
+        raise UserError(Problem(MANIFEST, self.line, f"[{self.where}] {message}"))
 
-    def line(self, where, nth=0) -> int:
-        """The line of the nth header of that name. TOML has other spellings: line 1 for those."""
-        headers = re.finditer(rf"^[ \t]*\[+{re.escape(where)}\]", self.text, re.MULTILINE)
-        starts = [match.start() for match in headers]
-        return self.text.count("\n", 0, starts[nth]) + 1 if nth < len(starts) else 1
+    @property
+    def line(self) -> int:
+        """The line of the table's header. TOML has other spellings: line 1 for those."""
+        header = rf"^[ \t]*\[+{re.escape(self.where)}\]"
+        starts = [found.start() for found in re.finditer(header, self.text, re.MULTILINE)]
+        return self.text.count("\n", 0, starts[self.nth]) + 1 if self.nth < len(starts) else 1

@@ -48,7 +48,7 @@ class Source:
     @cached_property
     def lines(self) -> list[str]:
         # Not splitlines(), which also cuts at form feeds, where Python counts no line.
-        return self.text.removesuffix("\n").split("\n") if self.text else []
+        return self.text.removesuffix("\n").split("\n")
 
     @cached_property
     def tree(self) -> ast.Module:
