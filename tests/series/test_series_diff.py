@@ -80,9 +80,13 @@ def test_no_sliding_loses_or_invents_a_line():
     pool = ["p", "q", "", "    p", "    q"]
     for _ in range(300):
         old, new = ([choice(pool) for _ in range(choice(range(12)))] for _ in "ab")
-        rows = list(_align([Line("-", 1, x, "") for x in old], [Line("+", 1, x, "") for x in new]))
+        removed, added = (
+            [Line(sign, number, text, "") for number, text in enumerate(lines)]
+            for sign, lines in (("-", old), ("+", new))
+        )
+        rows = list(_align(removed, added))
         assert [row.text for row in rows if row.sign != "+"] == old
-        assert [row.text for row in rows if row.sign != "-"] == new
+        assert [(row.number, row.text) for row in rows if row.sign != "-"] == [*enumerate(new)]
         blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
         assert sum(not row.changed for row in rows) == sum(block.size for block in blocks)
 

@@ -154,8 +154,9 @@ def test_a_stage_must_be_python(two):
     assert "[b] b@1, line " in problem and "not valid Python" in problem
 
 
-def test_every_edit_of_a_lesson_with_stages_says_what_it_shows(two):
-    two.edit("lessons.toml", 'shows = "^good"\n', "")
+@pytest.mark.parametrize("nothing", ["", 'args = "x"\n'])
+def test_every_edit_of_a_lesson_with_stages_says_what_it_shows(two, nothing):
+    two.edit("lessons.toml", 'shows = "^good"\n', nothing)
     (problem,) = stage_problems(two)
     assert problem.endswith("[b] 0 says nothing of what it shows: add shows")
 
