@@ -44,13 +44,13 @@ def test_the_page_shows_of_each_stage_what_the_stage_before_does_not(lesson, pri
     for is_live in [stage.edit.observation.fault and stage.lesson in LESSONS.chain]
 ])  # fmt: skip
 def test_a_stage_shows_what_the_stage_before_does_not(stage):
-    assert not observe.Observed(stage).problem
+    assert not observe.problem(stage)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", stages.of(LESSONS["mingpt"])[1:], ids=lambda stage: stage.name)
 def test_every_stage_of_the_gpt_resumes_from_its_own_checkpoint(stage):
-    output = observe.output(stage, LESSONS["mingpt"].observe, None, "kill")
+    output = observe.output(stage, LESSONS["mingpt"].observe, "kill")
     resumed, _, rest = output.partition("Resuming after ")[2].partition("\n")
     unit, done = resumed.split()
     assert unit == ("epoch" if stage.number == 1 else "step") and int(done) >= 5

@@ -1,18 +1,14 @@
 """Diffs: where hunks lie, what they count, and to which edit each line goes."""
 
 import random
-import re
 from difflib import SequenceMatcher
 from textwrap import dedent
-from types import SimpleNamespace
 
 import pytest
 
 from tools import series
 from tools.series import stages
-from tools.series.diff import _align, compare
-from tools.series.model import Edit, Scope
-from tools.series.partition import assign
+from tools.series.diff import Line, _align, compare
 from tools.series.source import Source
 
 
@@ -84,11 +80,15 @@ def test_no_sliding_loses_or_invents_a_line():
     pool = ["p", "q", "", "    p", "    q"]
     for _ in range(300):
         old, new = ([choice(pool) for _ in range(choice(range(12)))] for _ in "ab")
-        rows = list(_align(old, new))
-        assert [old[i] if sign == "-" else new[i] for sign, i in rows if sign != "+"] == old
-        assert [new[i] for sign, i in rows if sign != "-"] == new
+        removed, added = (
+            [Line(sign, number, text, "") for number, text in enumerate(lines)]
+            for sign, lines in (("-", old), ("+", new))
+        )
+        rows = list(_align(removed, added))
+        assert [row.text for row in rows if row.sign != "+"] == old
+        assert [(row.number, row.text) for row in rows if row.sign != "-"] == [*enumerate(new)]
         blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-        assert sum(sign == " " for sign, _ in rows) == sum(block.size for block in blocks)
+        assert sum(not row.changed for row in rows) == sum(block.size for block in blocks)
 
 
 def test_a_line_that_stands_in_a_long_file_often_is_matched_all_the_same():
@@ -106,54 +106,19 @@ def test_blank_lines_and_docstring_are_not_counted_imports_and_comments_are(tree
     assert series.load(tree.root)["three"].count() == (12, 8)
 
 
-def deal(old, new, *scopes):
-    """The edit of each changed line, and the problems; edit n has the nth scope."""
-    old, new = Source("old.py", dedent(old)), Source("new.py", dedent(new))
-    edits = [Edit(None, str(n), "", [scope], 9) for n, scope in enumerate(scopes)]
-    lesson = SimpleNamespace(name="new", file="new.py", parent=old, edits=edits)
-    rows, problems = assign(compare(old, new), lesson)
-    dealt = [f"{row.sign}{row.text} {row.edit}" for row in rows if row.changed]
-    return dealt, [str(problem) for problem in problems]
-
-
-def test_a_blank_line_goes_with_the_line_below_it_or_else_above():
-    one, two = Scope("module", re.compile("one")), Scope("module", re.compile("two"))
-    dealt, problems = deal("a\nz\n", "one\n\ntwo\n\nz\n", one, two, Scope("module"))
-    assert dealt == ["-a 2", "+one 0", "+ 1", "+two 1", "+ 1"]
-    assert problems == []
-    # The next line below has been added, this one removed: it goes with what was removed.
-    assert deal("one\n\nz\n", "two\nz\n", one, two)[0] == ["-one 0", "- 0", "+two 1"]
-
-
-def test_a_line_of_no_edit_is_named_with_its_scope_and_text():
-    dealt, problems = deal("a\nb\nz\n", "z\nc\n", Scope("module", re.compile("c")))
-    assert dealt == ["-a None", "-b None", "+c 0"]
-    assert problems == [
-        "old.py:1: [new] -'a' in module, one of 2 lines, belongs to no edit: name its scope in one"
-    ]
-
-
-def test_a_line_of_two_edits_is_named_with_both():
-    dealt, problems = deal("", "a\n", Scope("module"), Scope("module"))
-    assert dealt == ["+a None"]
-    assert problems == [
-        "new.py:1: [new] +'a' in module belongs to 0 and to 1: narrow one of them with a match"
-    ]
-
-
-def test_a_scope_that_takes_nothing_is_told_what_changed():
-    taken, idle = Scope("module", re.compile("a")), Scope("module")
-    _, problems = deal("", "a\n", taken, idle, Scope("modul"), Scope("f", re.compile("a")))
-    assert problems == [
-        "lessons.toml:9: [new] edit 1: scope module takes no changed line; what changed in module "
-        "is taken by others, or does not match",
-        "lessons.toml:9: [new] edit 2: scope modul takes no changed line; scopes that changed: "
-        "module; not 'modul'",
-        "lessons.toml:9: [new] edit 3: scope f with match 'a' takes no changed line; scopes that "
-        "changed: module; not 'f'",
-    ]
-    _, problems = deal("a\n", "a\n", idle)
-    assert problems[0].endswith("; scopes that changed: none; not 'module'")
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (["a", "z"], ["one", "", "two", "", "z"], ["-a 2", "+one 0", "+ 1", "+two 1", "+ 1"]),
+        # The next line below has been added, this one removed: it goes with what was removed.
+        (["one", "", "z"], ["two", "z"], ["-one 0", "- 0", "+two 1"]),
+    ],
+)
+def test_a_blank_line_goes_with_the_line_below_it_or_else_above(tree, old, new, expected):
+    one, two = (f'{{ in = "module", match = "{word}" }}' for word in ("one", "two"))
+    tree.become_two(old, new, one, two, '"module"')
+    rows = series.load(tree.root)["b"].diff()
+    assert [f"{row.sign}{row.text} {row.edit}" for row in rows] == expected
 
 
 def test_a_fingerprint_changes_with_the_text_and_not_with_the_place(tree):
@@ -173,12 +138,6 @@ def test_what_an_edit_removes_stands_above_what_others_add_if_it_adds_nothing(tr
     tree.become_two(["a", "z"], ["b", "c", "z"], match.format("a"), match.format("[bc]"))
     rows = series.load(tree.root)["b"].edit("0").rows
     assert [row.sign + row.text for row in rows] == ["-a", " b", " c", " z"]
-
-
-def test_a_command_is_split_into_environment_and_words(tree):
-    tree.edit("one.py", "python one.py 50 10", "A=1 B='x y' python one.py '--c=d e' F=2")
-    command = series.load(tree.root)["one"].command
-    assert command == ({"A": "1", "B": "x y"}, ["python", "one.py", "--c=d e", "F=2"])
 
 
 def near(old, new):

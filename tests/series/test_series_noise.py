@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tools.series import Source, noise
+from tools.series import noise
 from tools.series.diff import compare
+from tools.series.source import Source
 
 
 def noises(old, new, **renames):

@@ -3,7 +3,7 @@
 import pytest
 
 from tools.errors import UserError
-from tools.series import Source
+from tools.series.source import Source
 
 SCRIPT = '''\
 #!/usr/bin/env python         | docstring
@@ -50,22 +50,6 @@ def test_each_line_has_the_scope_of_its_definition():
     assert found == [*zip(lines, expected, strict=True), ("", "__main__"), ("# end", "__main__")]
 
 
-def test_a_file_without_statements_is_all_module():
-    assert Source("a.py", "").scopes == []
-    assert Source("a.py", "\n# nothing\n").scopes == ["module", "module"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\nx = (\n", "a.py:2: not valid Python: '(' was never closed"),
-        (b"\n\xff\n", "a.py:1: cannot be read: 'utf-8' codec can't decode"),
-        (None, "a.py:1: cannot be read: [Errno 2] No such file"),
-    ],
-)
-def test_a_script_that_cannot_be_read_is_one_line(tmp_path, content, message):
-    if content is not None:
-        (tmp_path / "a.py").write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        Source.read(tmp_path, "a.py")
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+def test_a_script_that_is_no_python_is_one_line():
+    with pytest.raises(UserError, match=r"^a.py:2: not valid Python: '\(' was never closed$"):
+        Source.parse("a.py", "\nx = (\n")

@@ -30,12 +30,8 @@ reads: load again after files have changed.
 
 from tools.files import own
 
-from .diff import Line, hunks, near_changes
+from .diff import near_changes
 from .manifest import load, load_all
-from .model import Edit, Lesson, Series
-from .source import Problem, Source
+from .model import Series
 
-__all__ = [
-    "Edit", "Lesson", "Line", "Problem", "Series", "Source", "hunks",
-    "load", "load_all", "near_changes", "own",
-]  # fmt: skip
+__all__ = ["Series", "load", "load_all", "near_changes", "own"]

@@ -17,19 +17,7 @@ from .model import Series
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns 0, or 1 if lint or sync found something, or 2 if it could not run."""
     options = _parser().parse_args(arguments)
-    return exit_status(lambda: _run_command(options))
-
-
-def _run_command(options) -> int:
-    try:
-        of_stages = options.command in (_show, _run, _diff, _observe)
-        series = (load_all if of_stages else load)(options.root)
-    except UserError as error:
-        if options.command is not _lint:
-            raise
-        print(error)  # on stdout, like the problems that lint finds
-        return 1
-    return options.command(series, options)
+    return exit_status(lambda: options.command(options.load(options.root), options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,38 +27,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name, command, what):
+    def add(name, command, what, load=load):
         sub = commands.add_parser(name, help=what, description=what)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, load=load)
         return sub
 
     stage = "a lesson, or a stage of it: multigpu@3 has the first three edits of multigpu"
-    sub = add("show", _show, "print the script of a stage")
+    sub = add("show", _show, "print the script of a stage", load_all)
     sub.add_argument("stage", help=stage)
-    sub = add("run", _run, "run a stage in the current folder, as the lesson's page says")
+    sub = add("run", _run, "run a stage in the current folder, as the lesson's page says", load_all)
     sub.add_argument("--probe", action="store_true", help="each process reports what it did")
     sub.add_argument("stage", help=stage)
     sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: as documented")
     sub = add("diff", _diff, "show what a lesson changes in its parent, edit by edit; or how two "
-              "scripts differ: a stage and the one before, or any two stages or files")  # fmt: skip
+              "scripts differ: a stage and the one before, or any two stages or files",
+              load_all)  # fmt: skip
     sub.add_argument("one", help=stage + "; or a file")
     sub.add_argument("other", nargs="?", help="likewise")
-    sub.add_argument("--edit", metavar="NAME", help="only this edit of a lesson")
     sub = add("observe", _observe, "run stages, and say whether each shows what its edit promises "
-              "and the stage before does not; exit 1 if not")  # fmt: skip
+              "and the stage before does not; exit 1 if not", load_all)  # fmt: skip
     sub.add_argument("stage", help="a stage, or a lesson: all its stages")
     sub.add_argument("args", nargs=argparse.REMAINDER, help="of the script; default: lessons.toml")
     add("lint", _lint, "check the rules of the series; exit 1 if one is broken")
     sub = add("sync", _sync, "carry what changed in SCRIPT since HEAD to all its descendants")
     sub.add_argument("script", help="name of the lesson, or its file")
-    sub.add_argument("--check", action="store_true", help="say what would change, write nothing")
     sub.add_argument(
         "--by-hand", metavar="LESSON", action="append", default=[],
         help="this descendant has the change already: continue below it (may be repeated)",
     )  # fmt: skip
     add("tree", _tree, "show which lesson derives from which, and how many lines it changes")
-    sub = add("table", _table, "print the README's table of lessons")
-    sub.add_argument("--write", action="store_true", help="put it into the README instead")
+    add("table", _table, "bring the README's table of lessons up to date")
     return parser
 
 
@@ -100,8 +86,7 @@ def _run(series: Series, options) -> int:
 def _diff(series: Series, options) -> int:
     one, other = options.one, options.other
     if other is None and "@" not in one:
-        lesson = series[one]
-        print(render.diff(lesson, lesson.edit(options.edit) if options.edit else None))
+        print(render.diff(series[one]))
         return 0
     if other is None:
         stage = stages.find(series, one)
@@ -127,13 +112,13 @@ def _observe(series: Series, options) -> int:
     if not stage.lesson.has_stages or stage.number == 0:
         raise UserError(f"{options.stage} has no edit that says what it shows")
     found = [stage] if "@" in options.stage else stages.of(stage.lesson)[1:]
-    problems = 0
+    status = 0
     for one in found:
-        seen = observe.Observed(one, tuple(options.args))
-        problems += bool(seen.problem)
+        problem = observe.problem(one, tuple(options.args))
+        status = 1 if problem else status
         good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
-        print(seen.problem or good, flush=True)
-    return 1 if problems else 0
+        print(problem or good, flush=True)
+    return status
 
 
 def _sync(series: Series, options) -> int:
@@ -150,12 +135,12 @@ def _sync(series: Series, options) -> int:
         print("nothing is written")
         return 1
     for merge in merges:
-        print(merge.summary() + (" (not written)" if options.check else ""))
-    if not merges:
-        print(f"what changed in {lesson.file} since HEAD is in all its descendants already")
-    elif not options.check:
-        sync.write(merges)
+        sync.write(merge)
+        print(merge.summary())
+    if merges:
         print("now check the result: python -m tools.series lint")
+    else:
+        print(f"what changed in {lesson.file} since HEAD is in all its descendants already")
     return 0
 
 
@@ -165,9 +150,6 @@ def _tree(series: Series, options) -> int:
 
 
 def _table(series: Series, options) -> int:
-    if not options.write:
-        print(render.table(series))
-        return 0
     readme = series.root / render.README
     text = render.replace_table(readme.read_text(encoding="utf-8"), series)
     write_whole(readme, text.encode())

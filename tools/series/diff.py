@@ -41,26 +41,17 @@ def compare(parent: Source, child: Source, renames: dict[str, str] | None = None
     If `renames` replaces the name of a definition of the parent, that is compared with the one of
     the new name, and its removed lines have the new name as their scope.
     """
-    new_names = {scope: _renamed(scope, renames or {}) for scope in parent.scopes}
-    old = [(new_names[scope], span) for scope, span in _segments(parent)]
-    new = _segments(child)
+    new_names = [_renamed(scope, renames or {}) for scope in parent.scopes]
+    old = _definitions("-", parent, new_names)
+    new = _definitions("+", child, child.scopes)
     rows = []
-
-    def emit(sign, source, indices):
-        for i in indices:
-            scope = source.scopes[i] if sign != "-" else new_names[source.scopes[i]]
-            rows.append(Line(sign, i + 1, source.lines[i], scope))
-
-    for tag, i1, i2, j1, j2 in _opcodes([s for s, _ in old], [s for s, _ in new]):
+    for tag, i1, i2, j1, j2 in _opcodes(*([run[0].scope for run in runs] for runs in (old, new))):
         if tag == "equal":
-            for (_, a), (_, b) in zip(old[i1:i2], new[j1:j2], strict=True):
-                for sign, i in _align([parent.lines[i] for i in a], [child.lines[j] for j in b]):
-                    emit(sign, parent if sign == "-" else child, [a[i] if sign == "-" else b[i]])
+            for removed, added in zip(old[i1:i2], new[j1:j2], strict=True):
+                rows += _align(removed, added)
         else:
-            for _, span in old[i1:i2]:
-                emit("-", parent, span)
-            for _, span in new[j1:j2]:
-                emit("+", child, span)
+            for run in old[i1:i2] + new[j1:j2]:
+                rows += run
     return rows
 
 
@@ -95,52 +86,47 @@ def _opcodes(old, new):
     return SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
 
 
-def _segments(source: Source) -> list[tuple[str, range]]:
-    """The scopes of a script in order, each with the indices of its lines."""
-    segments, start = [], 0
-    for scope, run in groupby(source.scopes):
-        stop = start + len(list(run))
-        segments.append((scope, range(start, stop)))
-        start = stop
-    return segments
+def _definitions(sign: str, source: Source, scopes: list[str]) -> list[list[Line]]:
+    """The lines of a script, cut where the scope changes."""
+    texts = zip(source.lines, scopes, strict=True)
+    lines = [Line(sign, number, *one) for number, one in enumerate(texts, 1)]
+    return [list(run) for _, run in groupby(lines, lambda line: line.scope)]
 
 
-def _align(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
-    """Sign and index of each line; the index is one of `old` for "-", else of `new`."""
-    removed, added = [False] * len(old), [False] * len(new)
-    opcodes = _opcodes(old, new)
+def _align(old: list[Line], new: list[Line]) -> Iterator[Line]:
+    """The lines of both; one that is in both has the number of `new`."""
+    texts = [line.text for line in old], [line.text for line in new]
+    removed, added = [True] * len(old), [True] * len(new)
+    opcodes = _opcodes(*texts)
     for tag, i1, i2, j1, j2 in opcodes:
-        if tag != "equal":
-            removed[i1:i2] = [True] * (i2 - i1)
-            added[j1:j2] = [True] * (j2 - j1)
+        if tag == "equal":
+            removed[i1:i2] = added[j1:j2] = [False] * (i2 - i1)
     for tag, i1, i2, j1, j2 in opcodes:
         if tag == "insert":
-            _slide(new, added, j1, j2)
+            _slide(texts[1], added, j1, j2)
         elif tag == "delete":
-            _slide(old, removed, i1, i2)
+            _slide(texts[0], removed, i1, i2)
     i = j = 0
     while i < len(old) or j < len(new):
         if i < len(old) and removed[i]:
-            yield "-", i
+            yield old[i]
             i += 1
         elif added[j]:
-            yield "+", j
+            yield new[j]
             j += 1
         else:  # unmarked lines pair off in order, and have equal texts
-            yield " ", j
+            yield replace(new[j], sign=" ")
             i, j = i + 1, j + 1
 
 
 def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
     """Move the marked block [start, stop) to the place, among equivalent ones, where it reads best.
 
-    If the line above a block equals the block's last line, the block one line higher is the same
-    change; likewise downwards. The best place has the least indented edges, because these split no
-    statement. Among equals, it does not end in a blank line, then is the lowest, as in git.
+    At an equivalent place the other lines are the same, and no line is marked already. The best one
+    has the least indented edges, because these split no statement. Among equals, it does not end in
+    a blank line, then is the lowest, as in git.
     """
-
-    def can_move(enters, leaves):  # the line that enters the block must equal the one that leaves
-        return 0 <= enters < len(lines) and not marks[enters] and lines[enters] == lines[leaves]
+    others = lines[:start] + lines[stop:]
 
     def indent(index):
         text = next((line for line in lines[index:] if line.strip()), "")
@@ -150,12 +136,12 @@ def _slide(lines: list[str], marks: list[bool], start: int, stop: int):
         top, bottom = start + shift, stop + shift
         return indent(top) + indent(bottom), not lines[bottom - 1].strip(), -shift
 
-    up = down = 0
-    while can_move(start - up - 1, stop - up - 1):
-        up += 1
-    while can_move(stop + down, start + down):
-        down += 1
-    shift = min(range(-up, down + 1), key=cost)
+    shifts = [
+        shift for shift in range(-start, len(lines) - stop + 1)
+        if lines[: start + shift] + lines[stop + shift :] == others
+        and not any(marks[start + shift : start] + marks[stop : stop + shift])
+    ]  # fmt: skip
+    shift = min(shifts, key=cost)
     marks[start:stop] = [False] * (stop - start)
     marks[start + shift : stop + shift] = [True] * (stop - start)
 

@@ -93,20 +93,16 @@ def run(stage: Stage, args: list[str], watched: bool = False) -> int:
                 return process.wait()
 
 
-def commands(
-    stage: Stage, path: Path, args: list[str], processes: int | None = None, fixed: bool = False
-) -> list[Command]:
+def commands(stage: Stage, path: Path, args: list[str], fixed: bool = False) -> list[Command]:
     """The documented command for the script at `path`, one per node.
 
-    `processes` per node and `args` replace the documented ones. With `fixed`, node1 has rank 0;
-    otherwise the nodes agree on their ranks, as documented.
+    `args`, if there are any, replace the documented ones. With `fixed`, node1 has rank 0; otherwise
+    the nodes agree on their ranks, as documented.
     """
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then again")
     env, words = parse_command(stage.run)
-    place = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(".py")), None)
-    if place is None:
-        raise UserError(f"{stage.name} cannot be run alone: {stage.run!r} names no script")
+    place = next(i for i, word in enumerate(words) if word == "-m" or word.endswith(".py"))
     launcher, flags = words[0], words[1:place]
     paths = [str(stage.lesson.root.resolve()), os.environ.get("PYTHONPATH")]
     if module(stage):
@@ -119,10 +115,7 @@ def commands(
         words = [str(path), *(args or words[place + 1 :])]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if launcher != "torchrun":
-        env |= {"NPROC": str(processes)} if processes else {}
         return [Command([sys.executable, *flags, *words], env)]
-    if processes:
-        flags = _with(flags, "nproc_per_node", processes)
     nodes = int(next((f.partition("=")[2] for f in flags if f.startswith("--nnodes=")), 1))
     launcher = [sys.executable, "-m", "torch.distributed.run"]
     if nodes == 1:
@@ -134,15 +127,11 @@ def commands(
         flags = [flag for flag in flags if not flag.startswith("--rdzv-")]
         flags += ["--master-addr=localhost", f"--master-port={port}"]
     else:
-        flags = _with(flags, "rdzv-endpoint", f"localhost:{port}")
+        flags = [*flags, f"--rdzv-endpoint=localhost:{port}"]  # of two, the last one counts
     return [
         Command([*launcher, *flags, *[f"--node-rank={n}"] * fixed, *words], env, f"node{n + 1}")
         for n in range(nodes)
     ]
-
-
-def _with(flags, name, value):
-    return [f"--{name}={value}" if flag.startswith(f"--{name}=") else flag for flag in flags]
 
 
 def capture(

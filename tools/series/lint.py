@@ -25,29 +25,27 @@ _EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
 
 def lint(series: Series) -> list[Problem]:
     """All problems of the tree, by file and line. Empty if there are none."""
-    # A chain of docs/* shares its folder, and has neither.
-    is_whole = any((series.root / file).exists() for file in (UTILS, render.README))
-    problems = [*_unlisted(series), *_utils(series)] if is_whole else []
-    broken = set()
+    unreadable = [*_unreadable(series)]
+    if unreadable:
+        return sorted(unreadable)
+    problems = [*_stages(series)]
     for lesson in series:
-        try:
-            _ = lesson.source
-        except UserError as error:
-            broken.add(lesson)
-            problems += error.args
-            continue
         problems += _columns(lesson)
-        try:
-            _ = lesson.run
-        except UserError as error:
-            broken.add(lesson)
-            problems += error.args
-        if lesson.parent and lesson.parent not in broken:
+        if lesson.parent:
             problems += [*_order(lesson.source, lesson.parent.source), *_budget(lesson)]
             problems += [*lesson.problems, *noise.check(lesson)]
-    if not broken:  # the README's table counts the lines of all
-        problems += [*_stages(series), *(_readme(series) if is_whole else [])]
+    if (series.root / UTILS).exists():  # not in a chain of docs/*, whose folder has other scripts
+        problems += [*_unlisted(series), *_utils(series), *_readme(series)]
     return sorted(problems)
+
+
+def _unreadable(series: Series) -> Iterator[Problem]:
+    """Scripts that do not parse or show no command. Until they do, nothing else is checked."""
+    for lesson in series:
+        try:
+            _ = lesson.source, lesson.run
+        except UserError as error:
+            yield from error.args
 
 
 def _unlisted(series: Series) -> Iterator[Problem]:
@@ -88,7 +86,7 @@ def _budget(lesson: Lesson) -> Iterator[Problem]:
 
 
 def _stages(series: Series) -> Iterator[Problem]:
-    """Every stage is a script: it parses, keeps the order, and uses no undefined name."""
+    """Every stage is a script that parses and uses no undefined name; no edit is too large."""
     found = {}
     for lesson in series:
         if any(edit.observation for edit in lesson.edits) and not lesson.has_stages:
@@ -100,7 +98,6 @@ def _stages(series: Series) -> Iterator[Problem]:
         for stage in stages.of(lesson)[1:]:
             try:
                 found[stage.file] = stage
-                yield from () if stage.is_last else _order(stage.source, stage.before.source)
                 count = sum(row.counted for row in stage.rows)
                 if lesson.edit_budget is not None and count > lesson.edit_budget:
                     message = f"changes {count} lines, edit_budget {lesson.edit_budget}: split it"
@@ -144,27 +141,15 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
 
 def _utils(series: Series) -> Iterator[Problem]:
     """utils.py does not do what the lessons teach."""
-    try:
-        source = Source.read(series.root, UTILS)
-    except UserError as error:
-        yield from error.args
-        return
-    for number, line in enumerate(source.lines, 1):
+    lines = (series.root / UTILS).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
         if re.search(r"\btorch(\.| import .*\b)distributed\b", line):
             message = f"{line.strip()!r}: torch.distributed is for the lessons to use"
             yield Problem(UTILS, number, message)
 
 
 def _readme(series: Series) -> Iterator[Problem]:
-    try:
-        text = Path(series.root, render.README).read_text(encoding="utf-8")
-        current = render.replace_table(text, series)
-    except FileNotFoundError:
-        yield Problem(render.README, 1, "no such file: write it")
-    except UserError as error:
-        yield Problem(render.README, 1, str(error))
-    else:
-        if text != current:
-            line = text[: text.index(render.BEGIN)].count("\n") + 1
-            message = "the table of lessons is out of date: python -m tools.series table --write"
-            yield Problem(render.README, line, message)
+    text = (series.root / render.README).read_text(encoding="utf-8")
+    if text != render.replace_table(text, series):
+        message = "the table of lessons is out of date: python -m tools.series table"
+        yield Problem(render.README, text[: text.index(render.BEGIN)].count("\n") + 1, message)

@@ -21,7 +21,7 @@
     args   = "--dropout 0.2"  # optional: arguments of these runs, besides the lesson's `observe`
     again  = "--other 3"      # optional: those of a second run; its output is appended
     fault  = "kill"           # optional: what goes wrong in the first; tools/series/observe.py
-    processes = 2             # optional: with fewer processes the edit changes nothing; default 1
+    processes = 2             # optional, a note: with fewer processes the edit changes nothing
     options = ["precision"]   # optional: options of the script that have no effect before this edit
     page   = "7_robust"       # optional: the page that explains it, if not the lesson's
 
@@ -47,7 +47,7 @@ from pathlib import Path
 
 from tools.errors import UserError
 
-from .model import FAULTS, Edit, Interim, Lesson, Observation, Scope, Series
+from .model import Edit, Interim, Lesson, Observation, Scope, Series
 from .source import Problem
 
 MANIFEST = "lessons.toml"
@@ -56,16 +56,14 @@ MANIFEST = "lessons.toml"
 def load(root: Path | str | None = None) -> Series:
     """Read the manifest in `root`, by default that of this package's repository.
 
-    Raises UserError (of a Problem) for the first thing that is wrong with it. The scripts are
-    read when first asked for.
+    Raises OSError if it cannot be read, UserError (of a Problem) for the first thing that is wrong
+    with it. The scripts are read when first asked for.
     """
     root = Path(root or Path(__file__).parents[2])
+    text = (root / MANIFEST).read_text(encoding="utf-8")
     try:
-        text = (root / MANIFEST).read_text(encoding="utf-8")
         tables = tomllib.loads(text)
-    except FileNotFoundError:
-        raise UserError(Problem(MANIFEST, 1, f"no such file in {root}: write it")) from None
-    except ValueError as error:  # not UTF-8, or not TOML: the message has the line
+    except tomllib.TOMLDecodeError as error:  # the message has the line
         raise UserError(Problem(MANIFEST, 1, f"not valid TOML: {error}")) from None
     return _Reader(root, text).series(tables)
 
@@ -79,17 +77,15 @@ def load_all(root: Path | str | None = None) -> Series:
     return series
 
 
-_LESSON = {"title": str}
-_CHILD = {"title": str, "parent": str, "budget": int, "edit": list}
-_OPTIONAL = {"file": str, "page": str, "renames": dict, "edit_budget": int, "observe": str}
-_EDIT = {"name": str, "title": str, "scopes": list}
-_PATTERNS = ("shows", "lacks", "same", "differs", "lowers")
-_OBSERVATION = {
-    **dict.fromkeys((*_PATTERNS, "args", "again", "fault"), str), "processes": int
-}  # fmt: skip
-_OTHERS = {"interim": list, "options": list, "page": str}
-_INTERIM = {"in": str, "before": str, "text": str, "until": str}
-_SCOPE = {"in": str, "match": str}
+_LESSON = {"title"}
+_CHILD = {"title", "parent", "budget", "edit"}
+_OF_LESSON = {"file", "page", "renames", "edit_budget", "observe"}
+_EDIT = {"name", "title", "scopes"}
+_PATTERNS = {"shows", "lacks", "same", "differs", "lowers"}
+_OBSERVATION = {*_PATTERNS, "args", "again", "fault"}
+_OF_EDIT = {*_OBSERVATION, "processes", "interim", "options", "page"}
+_INTERIM = {"in", "before", "text", "until"}
+_SCOPE = {"in", "match"}
 
 
 class _Reader:
@@ -98,110 +94,89 @@ class _Reader:
     def __init__(self, root, text):
         self.root, self.text = root, text
         self.lessons = {}
+        self.where, self.nth = "", 0  # the header of the table at work, and which of that name
 
     def series(self, tables) -> Series:
         for name, table in tables.items():
-            if not isinstance(table, dict):
-                self.fail(name, f"{name!r} is not a table: the manifest has tables only")
             self.lessons[name] = self.lesson(name, table)
         return Series(self.root, self.lessons)
 
     def lesson(self, name, table) -> Lesson:
-        required = _CHILD if "parent" in table else _LESSON
-        self.check(table, required, name, _OPTIONAL)
+        self.where, self.nth = name, 0
+        self.check(table, _CHILD if "parent" in table else _LESSON, _OF_LESSON)
         parent = table.get("parent")
         if parent is not None and parent not in self.lessons:
             known = ", ".join(self.lessons) or "none"
-            self.fail(name, f"parent {parent!r} is no lesson above this one; above are: {known}")
+            self.fail(f"parent {parent!r} is no lesson above this one; above are: {known}")
         beyond = f"beyond/{name}.py"
         file = table.get("file", beyond if (self.root / beyond).exists() else f"{name}.py")
         page = table.get("page", file.removesuffix(".py").replace("/", "_"))
         lesson = Lesson(
             self.root, name, file, table["title"], page, self.lessons.get(parent),
-            table.get("budget"), self.line(name), table.get("edit_budget"),
+            table.get("budget"), self.line, table.get("edit_budget"),
             self.words(table.get("observe", "")), table.get("renames", {}),
         )  # fmt: skip
-        for other in self.lessons.values():
-            if other.file == lesson.file:
-                self.fail(name, f"file {lesson.file!r} belongs to [{other.name}] already")
-        for nth, edit in enumerate(table.get("edit", [])):
-            lesson.edits.append(self.edit(lesson, edit, f"{name}.edit", nth))
-        for nth, edit in enumerate(lesson.edits):
-            for interim in edit.interims:
-                if interim.until not in [later.name for later in lesson.edits[nth + 1 :]]:
-                    self.fail(f"{name}.edit", f"until {interim.until!r} is no edit below", nth)
+        edits = table.get("edit", [])
+        for nth, edit in enumerate(edits):
+            self.where, self.nth = f"{name}.edit", nth
+            lesson.edits.append(self.edit(lesson, edit, edits[nth + 1 :]))
         return lesson
 
-    def edit(self, lesson, table, where, nth) -> Edit:
-        self.check(table, _EDIT, where, _OBSERVATION | _OTHERS, nth)
+    def edit(self, lesson, table, below) -> Edit:
+        self.check(table, _EDIT, _OF_EDIT)
         name = table["name"]
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-            self.fail(where, f"name {name!r}: use small letters, digits and single hyphens", nth)
-        if any(edit.name == name for edit in lesson.edits):
-            self.fail(where, f"name {name!r} is taken by an edit above", nth)
-        scopes = [self.scope(scope, where, nth) for scope in table["scopes"]]
+        if name in [edit.name for edit in lesson.edits]:
+            self.fail(f"name {name!r} is taken by an edit above")
         return Edit(
-            lesson, name, table["title"], scopes, self.line(where, nth),
-            self.observation(table, where, nth),
-            [self.interim(one, where, nth) for one in table.get("interim", [])],
+            lesson, name, table["title"], [self.scope(scope) for scope in table["scopes"]],
+            self.line, self.observation(table),
+            [self.interim(one, below) for one in table.get("interim", [])],
             table.get("options", []), table.get("page", lesson.page),
         )  # fmt: skip
 
-    def observation(self, table, where, nth) -> Observation | None:
-        known = {key: table[key] for key in _OBSERVATION if key in table}
-        for key in known.keys() & set(_PATTERNS):
-            known[key] = self.pattern(key, known[key], where, nth, re.DOTALL | re.MULTILINE)
-        for key in known.keys() & {"args", "again"}:
+    def observation(self, table) -> Observation | None:
+        known = {key: table[key] for key in _OBSERVATION & table.keys()}
+        for key in _PATTERNS & known.keys():
+            known[key] = self.pattern(key, known[key], re.DOTALL | re.MULTILINE)
+        for key in {"args", "again"} & known.keys():
             known[key] = self.words(known[key])
-        if known and not known.keys() & set(_PATTERNS):
-            wanted = f"add {', '.join(_PATTERNS)}"
-            self.fail(where, f"{', '.join(known)} says nothing of the output: {wanted}", nth)
-        if known.keys() & {"same", "differs"} and "again" not in known:
-            self.fail(where, "same and differs compare two runs: add again", nth)
-        if known.get("fault", FAULTS[0]) not in FAULTS:
-            self.fail(where, f"fault {known['fault']!r} is none of {', '.join(FAULTS)}", nth)
-        return Observation(**known) if known else None
+        return Observation(**known) if _PATTERNS & known.keys() else None
 
-    def interim(self, table, where, nth) -> Interim:
-        self.check(table, _INTERIM, where, nth=nth)
-        before = self.pattern("before", table["before"], where, nth)
+    def interim(self, table, below) -> Interim:
+        self.check(table, _INTERIM)
+        if table["until"] not in [edit.get("name") for edit in below]:
+            self.fail(f"until {table['until']!r} is no edit below")
+        before = self.pattern("before", table["before"])
         return Interim(table["in"], before, table["text"].strip("\n"), table["until"])
 
     def words(self, text) -> tuple[str, ...]:
         return tuple(word.replace("{root}", str(self.root)) for word in text.split())
 
-    def scope(self, value, where, nth) -> Scope:
+    def scope(self, value) -> Scope:
         if isinstance(value, str):
             return Scope(value)
-        if not isinstance(value, dict):
-            self.fail(where, f"scope {value!r} must be a string or {{ in = …, match = … }}", nth)
-        self.check(value, _SCOPE, where, nth=nth)
-        return Scope(value["in"], self.pattern("match", value["match"], where, nth))
+        self.check(value, _SCOPE)
+        return Scope(value["in"], self.pattern("match", value["match"]))
 
-    def pattern(self, key, text, where, nth, flags=0) -> re.Pattern:
+    def pattern(self, key, text, flags=0) -> re.Pattern:
         try:
             return re.compile(text, flags)
         except re.error as error:
-            self.fail(where, f"{key} {text!r} is not a regular expression: {error}", nth)
+            self.fail(f"{key} {text!r} is not a regular expression: {error}")
 
-    def check(self, table, required, where, optional=None, nth=0):
-        known = required | (optional or {})
-        for key, value in table.items():
-            if key not in known:
-                names = ", ".join(sorted(known))
-                self.fail(where, f"unknown key {key!r}: correct or drop it; known: {names}", nth)
-            if type(value) is not known[key]:
-                kind = known[key].__name__
-                self.fail(where, f"{key!r} must be of type {kind}, not {value!r}", nth)
-        for key in required:
-            if key not in table:
-                self.fail(where, f"no {key!r}: add it ({required[key].__name__})", nth)
+    def check(self, table, required, optional=frozenset()):
+        for key in sorted(table.keys() - required - optional):
+            names = ", ".join(sorted(required | optional))
+            self.fail(f"unknown key {key!r}: correct or drop it; known: {names}")
+        for key in sorted(required - table.keys()):
+            self.fail(f"no {key!r}: add it")
 
-    def fail(self, where, message, nth=0):
-        raise UserError(Problem(MANIFEST, self.line(where, nth), f"[{where}] {message}"))
+    def fail(self, message):
+        raise UserError(Problem(MANIFEST, self.line, f"[{self.where}] {message}"))
 
-    def line(self, where, nth=0) -> int:
-        """The line of the nth header of that name. TOML has other spellings: line 1 for those."""
-        headers = re.finditer(rf"^[ \t]*\[+{re.escape(where)}\]", self.text, re.MULTILINE)
-        starts = [match.start() for match in headers]
-        return self.text.count("\n", 0, starts[nth]) + 1 if nth < len(starts) else 1
+    @property
+    def line(self) -> int:
+        """The line of the table's header. TOML has other spellings: line 1 for those."""
+        header = rf"^[ \t]*\[+{re.escape(self.where)}\]"
+        starts = [found.start() for found in re.finditer(header, self.text, re.MULTILINE)]
+        return self.text.count("\n", 0, starts[self.nth]) + 1 if self.nth < len(starts) else 1

@@ -26,9 +26,6 @@ class Scope:
         return f"{self.name} with match {self.match.pattern!r}" if self.match else self.name
 
 
-FAULTS = ("kill", "raise", "new-disk", "stop")  # what they are: tools/series/observe.py
-
-
 @dataclass(frozen=True)
 class Observation:
     """What an edit's stage prints when run, and the stage before does not."""
@@ -41,8 +38,7 @@ class Observation:
     lowers: re.Pattern | None = None  # a lower number than the stage before's
     args: tuple[str, ...] = ()  # in addition to those of every run
     again: tuple[str, ...] | None = None  # those of a second run, for comparison
-    fault: str | None = None  # one of FAULTS: what goes wrong in both stages, in the first run
-    processes: int = 1  # the least number of processes with which the two stages differ
+    fault: str | None = None  # what goes wrong in both stages, in the first run: observe.py
 
     def holds(self, outputs: list[str], before: list[str]) -> bool:
         """Whether the output of each run is as described; `before` is that of the stage before."""
@@ -120,7 +116,8 @@ class Lesson:
     def run(self) -> str:
         """The documented command: the only indented block of the script's docstring.
 
-        Raises UserError if there is none, or another."""
+        Raises UserError if there is none, or another.
+        """
         manual = ast.get_docstring(self.source.tree, clean=False) or ""
         blocks = re.findall(r"(?:^[ \t]+\S.*(?:\n|\Z))+", manual, re.MULTILINE)
         found = [" ".join(block.replace("\\\n", " ").split()) for block in blocks]

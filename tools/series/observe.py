@@ -11,7 +11,6 @@ empty folder. An observation may ask for a fault in both runs:
 """
 
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -26,64 +25,34 @@ TELLS_A_LOSS = r"\| (train )?loss"
 BEGINS = rf"Resuming after|{TELLS_A_LOSS}"
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What a stage and the one before print. `processes` is per node; None means as documented.
+def problem(stage: Stage, args: tuple[str, ...] = ()) -> str | None:
+    """What is not as lessons.toml says of the stage's edit, with all outputs; None if all is.
 
     `args` are those of every run; by default, lessons.toml has them.
     """
-
-    stage: Stage
-    args: tuple[str, ...] = ()
-    processes: int | None = None
-
-    @property
-    def after(self) -> list[str]:
-        return self._outputs(self.stage)
-
-    @property
-    def before(self) -> list[str]:
-        return self._outputs(self.stage.before)
-
-    def _outputs(self, stage):
-        """Those of one run, or of two."""
-        observation = self.stage.edit.observation
-        lesson = stage.lesson
-        if stage.number == 0 and stage.run != self.stage.run and lesson.observe:
-            known = lesson.parent.observe or ARGS  # the parent may not have these options
-            return [output(stage, known, self.processes)]
-        first, *others = runs(self.stage, self.args)
-        said = [output(stage, first, self.processes, observation.fault)]
-        return said + [output(stage, args, self.processes) for args in others]
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether there are enough processes for the edit to change anything."""
-        return self.processes is None or self.processes >= self.stage.edit.observation.processes
-
-    @property
-    def problem(self) -> str | None:
-        """What is not as lessons.toml says; None if all is."""
-        observation, name = self.stage.edit.observation, self.stage.edit.name
-        if not observation.holds(self.after, self.before):
-            return "\n".join([f"{self.stage.name} does not show {name}:", *self.after])
-        if self.is_visible and observation.holds(self.before, self.before):
-            return "\n".join([f"{self.stage.before.name} shows {name} already:", *self.before])
-        return None
+    observation, name = stage.edit.observation, stage.edit.name
+    after, before = _outputs(stage, stage, args), _outputs(stage.before, stage, args)
+    if not observation.holds(after, before):
+        return "\n".join([f"{stage.name} does not show {name}:", *after])
+    if observation.holds(before, before):
+        return "\n".join([f"{stage.before.name} shows {name} already:", *before])
+    return None
 
 
-def runs(stage: Stage, args: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The arguments of each run, one or two, that observes the edit of a stage."""
-    every = args or stage.lesson.observe or ARGS
-    observation = stage.edit.observation
-    others = [] if observation.again is None else [observation.again]
-    return [(*every, *observation.args, *more) for more in [(), *others]]
+def _outputs(stage, of, args) -> list[str]:
+    """What `stage` prints in the one or two runs that observe the edit of the stage `of`."""
+    lesson, observation = stage.lesson, of.edit.observation
+    if stage.number == 0 and stage.run != of.run and lesson.observe:
+        return [output(stage, lesson.parent.observe or ARGS)]  # it may not have these options
+    every = (*(args or lesson.observe or ARGS), *observation.args)
+    outputs = [output(stage, every, observation.fault)]
+    if observation.again is not None:
+        outputs.append(output(stage, (*every, *observation.again)))
+    return outputs
 
 
 @cache
-def output(
-    stage: Stage, args: tuple[str, ...], processes: int | None = None, fault: str | None = None
-) -> str:
+def output(stage: Stage, args: tuple[str, ...], fault: str | None = None) -> str:
     """What a run of the stage prints, stdout and stderr. Raises UserError if it does not end."""
     with (
         launch.script(stage) as path,
@@ -96,7 +65,7 @@ def output(
             env[probe.FAULT] = f"{fault}:{_save_every(args) if fault == 'kill' else 0}"
 
         def run(args, **options):
-            found = launch.commands(stage, path, list(args), processes, fixed=fault == "new-disk")
+            found = launch.commands(stage, path, list(args), fixed=fault == "new-disk")
             launch.watch(found, Path(place))
             for command in found:
                 command.env.update(env)

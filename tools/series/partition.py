@@ -19,7 +19,7 @@ def assign(rows: list[Line], lesson) -> tuple[list[Line], list[Problem]]:
         claims = [_claims(lesson.edits, line) for line in _spokesmen(hunk)]
         for (sign, names), run in groupby(
             zip(hunk, claims, strict=True),
-            lambda pair: (pair[0].sign, [lesson.edits[e].name for e, _ in pair[1]]),
+            lambda pair: (pair[0].sign, [edit.name for edit, _ in pair[1]]),
         ):
             lines, claimed = zip(*run, strict=True)
             active.update(*claimed)
@@ -28,9 +28,9 @@ def assign(rows: list[Line], lesson) -> tuple[list[Line], list[Problem]]:
             else:
                 problems.append(_not_one(lesson, lines, names))
     changed = list(dict.fromkeys(row.scope for row in rows if row.changed))
-    for e, edit in enumerate(lesson.edits):
-        for s, scope in enumerate(edit.scopes):
-            if (e, s) not in active:
+    for edit in lesson.edits:
+        for scope in edit.scopes:
+            if (edit, scope) not in active:
                 problems.append(_idle(lesson, edit, scope, changed))
     rows = [replace(row, edit=owner.get((row.sign, row.number))) for row in rows]
     return rows, problems
@@ -46,16 +46,11 @@ def _spokesmen(hunk: list[Line]) -> list[Line]:
     return result
 
 
-def _claims(edits, line: Line) -> list[tuple[int, int]]:
-    """The scopes that claim the line, each as its edit's index and its own."""
-    here = [
-        (e, s, scope.match)
-        for e, edit in enumerate(edits)
-        for s, scope in enumerate(edit.scopes)
-        if scope.name == line.scope
-    ]
-    matches = [(e, s) for e, s, match in here if match and match.search(line.text)]
-    return matches or [(e, s) for e, s, match in here if not match]
+def _claims(edits, line: Line) -> list[tuple]:
+    """The scopes that claim the line, each with its edit."""
+    here = [(edit, one) for edit in edits for one in edit.scopes if one.name == line.scope]
+    matches = [(edit, one) for edit, one in here if one.match and one.match.search(line.text)]
+    return matches or [(edit, one) for edit, one in here if not one.match]
 
 
 def _not_one(lesson, lines: Sequence[Line], names: list[str]) -> Problem:

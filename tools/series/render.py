@@ -1,6 +1,5 @@
 """The series as text: diffs, the tree, the table in the README."""
 
-import re
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -8,27 +7,25 @@ from tools.errors import UserError
 
 from . import stages
 from .diff import near_changes
-from .model import Edit, Lesson, Series
+from .model import Lesson, Series
 
 README = "README.md"
 BEGIN, END = "<!-- lessons:begin -->", "<!-- lessons:end -->"
 
 
-def diff(lesson: Lesson, edit: Edit | None = None) -> str:
-    """The changes of a lesson edit by edit, or those of one edit: how each changes the stage before
-    into its own. Raises UserError for a root."""
+def diff(lesson: Lesson) -> str:
+    """The changes of a lesson edit by edit: how each changes the stage before into its own.
+
+    Raises UserError for a root.
+    """
     if lesson.parent is None:
         raise UserError(f"{lesson.name} has no parent to differ from")
     parts = [f"--- {lesson.parent.file}\n+++ {lesson.file}"]
-    for one in [edit] if edit else lesson.edits:
-        stage = stages.after(one)
+    for stage in stages.of(lesson)[1:]:
         signs = [row.sign for row in stage.rows if row.counted]
         counts = f"{signs.count('+')} added, {signs.count('-')} removed"
-        head = f"{stage.name} {one.name}: {one.title} ({counts})"
+        head = f"{stage.name} {stage.edit.name}: {stage.edit.title} ({counts})"
         parts.append("\n".join([head, *_unified(stage)]))
-    amiss = [line.sign + line.text for line in lesson.diff() if line.edit is None]
-    if amiss and not edit:
-        parts.append("\n".join(["in no edit, or in several: lint says which", *amiss]))
     added, removed = lesson.count()
     parts.append(f"{_against_budget(lesson)} changed lines: {added} added, {removed} removed")
     return "\n\n".join(parts)
@@ -81,8 +78,7 @@ def table(series: Series) -> str:
 
 
 def replace_table(readme: str, series: Series) -> str:
-    """The README with its table brought up to date. Raises UserError if the markers are wrong."""
-    pattern = rf"(?s)(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})"
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or not re.search(pattern, readme):
-        raise UserError(f"needs one line {BEGIN} and below it one line {END}: add them")
-    return re.sub(pattern, lambda _: table(series) + "\n", readme)
+    """The README with its table brought up to date. It has both markers once, or ValueError."""
+    above, below = readme.split(f"{BEGIN}\n")
+    _, below = below.split(END)
+    return f"{above}{BEGIN}\n{table(series)}\n{END}{below}"

@@ -31,11 +31,8 @@ class Source:
 
     @classmethod
     def read(cls, root: Path, file: str) -> "Source":
-        """Read and parse `file`. Raises UserError (of a Problem) if that fails."""
-        try:
-            return cls.parse(file, (root / file).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte
-            raise UserError(Problem(file, 1, f"cannot be read: {error}")) from None
+        """Read and parse `file`. Raises OSError, or UserError as `parse` does."""
+        return cls.parse(file, (root / file).read_text(encoding="utf-8"))
 
     @classmethod
     def parse(cls, file: str, text: str) -> "Source":
@@ -51,7 +48,7 @@ class Source:
     @cached_property
     def lines(self) -> list[str]:
         # Not splitlines(), which also cuts at form feeds, where Python counts no line.
-        return self.text.removesuffix("\n").split("\n") if self.text else []
+        return self.text.removesuffix("\n").split("\n")
 
     @cached_property
     def tree(self) -> ast.Module:

@@ -44,14 +44,14 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
     Descendants in `by_hand` have the change already, and stay as they are. Raises UserError
     if git fails or `lesson` is not committed, OSError if a script cannot be read.
     """
-    old, new = {lesson: _committed(lesson)}, {lesson: _path(lesson).read_bytes()}
+    old, new = {lesson: _committed(lesson)}, {lesson: _present(lesson)}
     if old[lesson] is None:
         raise UserError(f"git has no {lesson.file} at HEAD to compare with: commit it first")
     merges = []
     for child in series:  # parents come first
         if child.parent not in new:
             continue
-        ours, base = _path(child).read_bytes(), _committed(child)
+        ours, base = _present(child), _committed(child)
         # A lesson that was never committed derives, like its children, from what is there now.
         old[child] = ours if base is None else base
         if child in by_hand:
@@ -65,10 +65,9 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
     return merges
 
 
-def write(merges: list[Merge]):
-    """Replace the files. Raises OSError."""
-    for merge in merges:
-        write_whole(_path(merge.lesson), merge.new)
+def write(merge: Merge):
+    """Replace the file. Raises OSError."""
+    write_whole(merge.lesson.root / merge.lesson.file, merge.new)
 
 
 def _merge(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
@@ -102,8 +101,8 @@ def _with_what_is_shared(ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes
     return b"".join(ours), b"".join(base)
 
 
-def _path(lesson: Lesson) -> Path:
-    return (lesson.root / lesson.file).resolve()  # through links, not over
+def _present(lesson: Lesson) -> bytes:
+    return (lesson.root / lesson.file).read_bytes()
 
 
 def _committed(lesson: Lesson) -> bytes | None:
