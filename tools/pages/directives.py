@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tools.series import Lesson, Series
+from tools.series.model import Lesson, Series
 
 _DIRECTIVE = re.compile(
     r"^( *)\.\. ([\w-]+):: *(.*)\n((?:\1[ \t]+:.*\n)*)((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
