@@ -144,7 +144,7 @@ def lines(process):
      "cannot read --data http://127.0.0.1:9/text: Connection refused"),
 ])  # fmt: skip
 def test_said_once_by_two_processes(words, message, tmp_path):
-    process = run("mingpt", *words, cwd=tmp_path, launcher=ONCE, limit=60)
+    process = run("mingpt", *words, cwd=tmp_path, launcher=ONCE)
     assert process.status == 1
     assert lines(process) == [f"main.py: {message}"]
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 
 # Two nodes whose ranks alternate, and a process group with a short timeout.
 SCRIPT = """
@@ -83,7 +83,7 @@ def said(script, nproc, folder, status=0):
     torchrun = Path(sys.executable).parent / "torchrun"
     ended = subprocess.run(
         [torchrun, "--standalone", f"--nproc_per_node={nproc}", "script.py"],
-        cwd=folder, capture_output=True, text=True, timeout=60,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert ended.returncode == status, ended.stderr

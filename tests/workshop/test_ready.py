@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 from tools.pages import shell
 from tools.processes import Process, environment
 
@@ -23,7 +23,7 @@ def clone(tmp_path):
     def ready(folder=tmp_path / "mine", command="ready", **env):
         words = [sys.executable, "-m", "workshop", "--dir", folder, command]
         with Process(words, cwd=root, env=environment(**env)) as process:
-            status = process.wait(120)
+            status = process.wait(LIMIT)
             assert not process.alive() and "Traceback" not in process.out, process.out
         return status, process.out
 
@@ -36,7 +36,7 @@ def test_a_good_clone_is_ready_and_the_room_sees_it(clone, tmp_path):
     assert status == 0 and output.endswith("\nready\n"), output
     assert output.count("✓") == 7, output
     words = [sys.executable, "-m", "workshop", "report", tmp_path / "mine"]
-    room = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    room = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT).stdout
     assert f"{tmp_path / 'mine'}  yes      0/" in room, room
 
 
