@@ -11,19 +11,19 @@ from ddp_doctor.recorded_run import Run
 from ddp_doctor.rules.endings import hung
 from examples import EXAMPLES
 
-RARE = {"bound", "removed", "stack", "unobserved", "late", "output"}  # or left out of recordings
+# Left out of recordings, or seen in a live run only (test_command.py), or where a machine is slow.
+RARE = {"bound", "removed", "stack", "unobserved", "late", "leftover", "output"}
 
 
 def test_recorded_facts_are_those_of_the_table():
     seen = {}
-    for example in filter(recordings.recorded_key, EXAMPLES):
+    for example in EXAMPLES:
         one = recordings.read(example)
         for run in filter(None, (one.run, one.killed, one.run.reference)):
             for fact in run.facts:
                 seen.setdefault(fact["kind"], set()).update(fact)
                 assert mismatch(fact) is None, example.name
-    if all(map(recordings.recorded_key, EXAMPLES)):
-        assert seen.keys() == KINDS.keys() - RARE
+    assert seen.keys() - RARE == KINDS.keys() - RARE
     for kind, fields in seen.items():
         assert fields >= KINDS[kind].fields, kind
 
