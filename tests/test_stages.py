@@ -12,8 +12,9 @@ from tests.processes import LESSONS, ROOT
 from tools import series
 from tools.pages.recordings import Recordings
 from tools.series import observe, stages
+from tools.series.lint import lint
 
-PORT = series.load(ROOT / "docs" / "port")
+PORT = series.load(ROOT / "docs" / "port")  # of the page "From your script to DDP"
 SERIES = {name: of for of in (LESSONS, PORT) for name in of.with_stages}
 STAGES = [stage for name, of in SERIES.items() for stage in stages.of(of[name])[1:]]
 ON_PAGES = ("multigpu", "classifier_ddp")
@@ -36,6 +37,16 @@ def test_the_page_shows_of_each_stage_what_the_stage_before_does_not(lesson, pri
         before = printed.get(stage.before.name, "")  # no page runs the first one
         assert edit.holds([after], [before]), f"{stage.name}: {after}"
         assert not edit.holds([before], [before]), f"{stage.before.name}: {before}"
+
+
+def test_the_port_keeps_the_rules_of_the_series():
+    assert lint(PORT) == []
+
+
+def test_validation_by_shares_gives_what_validation_of_all_images_gives(printed):
+    line = re.compile(r"Epoch (\d).*val loss (\S+) \| accuracy (\S+)")
+    all_images, shares = (set(line.findall(printed[f"classifier_ddp@{n}"])) for n in (4, 5))
+    assert all_images == shares and all_images
 
 
 @pytest.mark.parametrize("stage", [

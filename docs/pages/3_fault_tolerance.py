@@ -219,7 +219,8 @@ Fault tolerance
 # samples in another order would end with other weights.
 #
 # Three limits: on GPUs some kernels add in varying order. On more than two ranks the first step after
-# a restart may round another way: "Fewer messages" in :doc:`5c_fast`. And a model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
+# a restart may round another way: "Fewer messages" in :doc:`5c_fast`. And a model with dropout also
+# needs the state of the random generator, which :doc:`5b_robust` saves.
 
 # %%
 import re

@@ -47,7 +47,8 @@ From your script to DDP
 #    no change. If your script says ``"cuda:0"`` or ``.cuda(0)`` somewhere, delete the number.
 #
 #    ``init_process_group`` connects the processes. It returns when all of them have called it. Its
-#    argument is the :term:`backend`: NCCL for CUDA, gloo for a CPU. ``device_id``, which ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
+#    argument is the :term:`backend`: NCCL for CUDA, gloo for a CPU. ``device_id``, which
+#    ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so that you can try two processes
 #    anywhere. In your own script you may prefer an error.
