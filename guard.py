@@ -109,7 +109,6 @@ def prepare_for_group():
     import torch._dynamo  # noqa: F401
 
     gc.enable()
-    gc.freeze()  # skip them at exit too, which saves half a second
     if parent := mp.parent_process():
         if os.getppid() != parent.pid:  # it died while we imported torch, so mp.spawn cannot end us
             os._exit(1)

@@ -25,9 +25,8 @@ FOUR = {**ALONE, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
 RESTARTS_ONCE = ("--standalone", "--max-restarts=1")
 
 HELPER = """
-import gc, json, os, runpy, sys
+import json, os, runpy, sys
 import torch, torch._dynamo, torch.distributed, torch.multiprocessing
-gc.freeze()
 for line in sys.stdin:
     case = json.loads(line)
     pid = os.fork()

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,14 @@ ONCE = ("--standalone", "--max-restarts=0")
 # As documented, torchrun picks a port for rank 0 seconds before rank 0 listens: with many tests at
 # a time, another program gets it now and then. The port of a shared store is in use from the start.
 SHARED, OWN_STORE = ({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": value} for value in "01")
+# torch 2.8's gloo prints who is connected, in pieces: those of several ranks may share a line.
+PIECES = r"\[Gloo\] Rank | is connected to | peer ranks\. Expected number of [\w ]+ is : |\d+|\n"
+
+
+def without_gloo(lines):
+    """The lines, without those of torch 2.8's gloo."""
+    old = version("torch").startswith("2.8.")
+    return (line for line in lines if not (old and re.fullmatch(f"({PIECES})*", line)))
 
 
 class Process(processes.Process):
@@ -56,6 +65,10 @@ class Process(processes.Process):
         own = {"TMPDIR": str(temporary), "PYTHONPATH": ":".join(filter(None, paths))}
         env = environment(**{**variables, **dict(env), **own})
         super().__init__(words, cwd, env, stderr=subprocess.PIPE, preexec_fn=prelude)
+
+    def _read_out(self):
+        self.process.stdout = without_gloo(self.process.stdout)
+        super()._read_out()
 
     def workers(self):
         """The processes that train, in the order of their start."""

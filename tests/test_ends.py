@@ -149,6 +149,8 @@ def test_no_thread_of_the_group_outlives_it(tmp_path):
         stderr=subprocess.PIPE,
     )
     assert (process.status, process.err) == (0, "")
-    before, after = process.lines[-2:]
-    assert before.startswith("with the group:") and "gloo" in before
-    assert after.startswith("without:") and "gloo" not in after and "tcpstore" not in after
+    (said, before), (then, after) = (line.split(":") for line in process.lines[-2:])
+    assert (said, then) == ("with the group", "without")
+    assert "gloo" not in after and "tcpstore" not in after
+    # Gloo's three, which in torch 2.8 have no names of their own, and the store's.
+    assert len(after.split()) <= len(before.split()) - 4

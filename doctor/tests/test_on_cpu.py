@@ -135,7 +135,8 @@ def devices():
     part, columns = torch.zeros(4, 4)[:, :2], torch.zeros(4, 4).T
     assert part.cuda().is_contiguous() and part.to("cuda").is_contiguous()
     assert columns.cuda() is columns and part.to(torch.float32) is part
-    cuda.memory_allocated() + cuda.max_memory_reserved() + acc.max_memory_allocated()
+    cuda.memory_allocated() + cuda.max_memory_reserved()
+    getattr(acc, "max_memory_allocated", int)()  # of torch 2.9
     cuda.reset_peak_memory_stats(), cuda.memory_stats()["any"], cuda.mem_get_info()
     cuda.empty_cache(), cuda.ipc_collect(), cuda.memory_summary(), torch.get_device_module("cuda")
     states = cuda.get_rng_state_all()
@@ -268,4 +269,3 @@ def trained(folder, *words):
         for name, value in theirs["model"].items():
             assert torch.equal(ours["model"][name], value), name
     return json.loads((folder / f"{words[-1]}.json").read_text())
-

@@ -21,7 +21,6 @@
     args   = "--dropout 0.2"  # optional: arguments of these runs, besides the lesson's `observe`
     again  = "--other 3"      # optional: those of a second run; its output is appended
     fault  = "kill"           # optional: what goes wrong in the first; tools/series/observe.py
-    processes = 2             # optional, a note: with fewer processes the edit changes nothing
     options = ["precision"]   # optional: options of the script that have no effect before this edit
     page   = "7_robust"       # optional: the page that explains it, if not the lesson's
 
@@ -83,7 +82,7 @@ _OF_LESSON = {"file", "page", "renames", "edit_budget", "observe"}
 _EDIT = {"name", "title", "scopes"}
 _PATTERNS = {"shows", "lacks", "same", "differs", "lowers"}
 _OBSERVATION = {*_PATTERNS, "args", "again", "fault"}
-_OF_EDIT = {*_OBSERVATION, "processes", "interim", "options", "page"}
+_OF_EDIT = {*_OBSERVATION, "interim", "options", "page"}
 _INTERIM = {"in", "before", "text", "until"}
 _SCOPE = {"in", "match"}
 
