@@ -152,5 +152,5 @@ def test_no_thread_of_the_group_outlives_it(tmp_path):
     (said, before), (then, after) = (line.split(":") for line in process.lines[-2:])
     assert (said, then) == ("with the group", "without")
     assert "gloo" not in after and "tcpstore" not in after
-    # Gloo's three, which in torch 2.8 have no names of their own, and the store's.
+    # Three of gloo, which torch 2.8 does not name, and one of the store.
     assert len(after.split()) <= len(before.split()) - 4
