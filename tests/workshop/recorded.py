@@ -28,6 +28,7 @@ import pytest
 
 from tests.processes import ROOT, alive
 from tests.workshop.cases import CASES, Case
+from tools.pages.keys import code
 from workshop.by_epoch import Run
 from workshop.scenarios import examine, observe
 
@@ -45,7 +46,6 @@ UNREAD = {
     "loading",
     "losses",
 }
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 GRADIENTS = 14  # steps of each process; local_sgd needs eleven
 CASE = '{"case":'  # begins a line; the key follows the name, so that neither needs the runs parsed
 _writing = Lock()
@@ -133,13 +133,9 @@ def _around():
 def _code(text):
     """The syntax tree, without docstrings. Of a script that is no Python, its text."""
     try:
-        tree = ast.parse(text)
+        return code(ast.parse(text))
     except (SyntaxError, ValueError):
         return text
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-            del node.body[0]
-    return ast.dump(tree)
 
 
 def _kept(facts):

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -134,7 +135,7 @@ class Keys:
         """The hash of a script's syntax tree, and the files that it may import."""
         tree = ast.parse(source)
         needed = {*filter(self._counts, self._imported(tree, file))}
-        return fingerprint(tree), sorted(needed)
+        return _hash(code(tree).encode()), sorted(needed)
 
     def _imported(self, tree, file) -> Iterator[Path]:
         """The paths that the imports of a script may mean, with their parent packages."""
@@ -151,13 +152,16 @@ class Keys:
                     yield from (place.with_suffix(".py"), place / "__init__.py")
 
 
-def fingerprint(tree: ast.Module) -> str:
-    """A hash of a script's syntax tree, which loses its docstrings."""
+def code(tree: ast.Module) -> str:
+    """A syntax tree as text, without docstrings: the same on each version of Python."""
     scopes = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
     for node in ast.walk(tree):
         if isinstance(node, scopes) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
-    return _hash(ast.dump(tree).encode())
+        if isinstance(node, ast.JoinedStr):  # 3.12.3 adds empty strings to some
+            node.values = [part for part in node.values if part.value != ""]
+    shown = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **shown).replace(", type_params=[]", "")  # new in 3.12
 
 
 def _hash(content: bytes):
