@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--stale", action="store_true", help="what does not hold; the default")
     which.add_argument("--all", action="store_true", help="all commands of all pages")
     which.add_argument("--some", metavar="COMMIT", help="with --check: what CI runs of a commit")
-    sub.add_argument("--check", action="store_true", help="compare with the page, write nothing")
+    sub.add_argument("--check", action="store_true", help="run them, compare, write nothing")
     sub.add_argument(
         "--elsewhere", action="store_true", help="also what needs a GPU or a long time"
     )
