@@ -52,7 +52,7 @@ JUNK = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Two pages, built after a build was killed, and amid files that git does not track."""
-    site = Site(tmp_path_factory.mktemp("gallery") / "site", conf=None)
+    site = Site(tmp_path_factory.mktemp("gallery") / "a site", conf=None)
     shutil.rmtree(site.docs)
     ours = "pages", "series", "recorded", "_build", "__pycache__", "lessons.toml"
     shutil.copytree(ROOT / "docs", site.docs, ignore=shutil.ignore_patterns(*ours))
