@@ -26,7 +26,7 @@ HELD_SAVES = """
 import itertools, json, os, time
 fsync, dump, calls = os.fsync, json.dump, itertools.count(1)
 def slow(*args):
-    time.sleep(1)
+    time.sleep(3)
     dump(*args)
 json.dump = slow
 def hold(descriptor):
@@ -69,7 +69,8 @@ def held_saves(folder):
     """An environment in which no second save ends while `folder / "hold"` exists."""
     env = _customized(folder, HELD_SAVES)
     (folder / "hold").touch()
-    return env
+    # torchrun looks at its workers once a second, when those that lost their peer are writing.
+    return env | {"PET_MONITOR_INTERVAL": "1"}
 
 
 def kept_saves(folder):
