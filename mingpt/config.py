@@ -61,6 +61,8 @@ class Config:
     """Precision of matrix products. auto: bf16 on a GPU that has it, else fp32."""
     compile: bool = False
     """Compile the model: a slower start, then fewer and larger kernels."""
+    deterministic: bool = False
+    """Compute the same bits in each run on a GPU, more slowly. A CPU does so anyway."""
     seed: int = 0
     """Seed of the initial weights, the order of the samples and the dropout."""
 

@@ -155,6 +155,8 @@ class _Process:
             tensors = [value for _, state in states for value in state.values() if value.dim()]
             size = sum(tensor.numel() for tensor in tensors)
             self.facts["state"] = f"optimizer state of {_count(size, 'number')}"
+        if self.torch.are_deterministic_algorithms_enabled():
+            self.facts["algorithms"] = "deterministic algorithms"
         if self.broadcast:
             self.facts["broadcast"] = _count(self.broadcast, "broadcast")
         size = max(self.reductions, default=0)
