@@ -43,8 +43,8 @@ class Parser(argparse.ArgumentParser):
 def check_launcher(manual, gpus):
     """Refuse any launcher but that of `manual`. From now on, exit when torchrun is gone."""
     env = os.environ
-    lines = [line.strip().rstrip("\\") for line in manual.splitlines() if line.startswith("    ")]
-    command = " ".join(" ".join(lines).split())
+    # Its last paragraph. Python 3.13 and later may strip the indent of a docstring.
+    command = " ".join(manual.strip().rpartition("\n\n")[2].replace("\\\n", "").split())
     if "torchrun" not in manual:
         if TORCHRUN:
             raise UserError(f"not for torchrun, start it as documented: {command}")
@@ -194,6 +194,10 @@ def _line(error):
     if spawned and ", in init_process_group\n" in text and "BackendError" not in text:
         fix = "start each of them once, with the same address"
         return 1, f"cannot meet the other processes ({last}): {fix}"
+    if "out of memory" in text:  # of a GPU
+        facts = "; ".join(last.split(". ")[1:3]) or "its driver cannot start"
+        fix = "lower --micro_batch_size or --batch_size, or end what else uses it (see nvidia-smi)"
+        return 2, f"the GPU is out of memory ({facts}): {fix}"
     if LOST.search(last):
         why = last.partition("] ")[2].partition(". ")[0]
         return 1, f"lost another process, whose message says why ({why})"

@@ -48,17 +48,6 @@ def keep_and_replace(source, target):
 os.replace = keep_and_replace
 """
 
-# The same way: a GPU computes every step as before.
-DETERMINISTIC = """
-import torch
-torch.use_deterministic_algorithms(True)
-"""
-
-
-def deterministic(folder):
-    """An environment in which GPUs repeat a training bit for bit."""
-    return _customized(folder, DETERMINISTIC) | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-
 
 def slow_saves(folder):
     """An environment in which a save takes most of a second."""

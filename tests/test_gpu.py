@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from tests.faults import deterministic, same
+from tests.faults import same
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.processes import LIMIT, ROOT, SPINE, STANDALONE, Process, environment, run
@@ -49,17 +49,18 @@ def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
         assert (other - weights[0]).abs().max() < 1e-6
 
 
-def test_a_killed_gpt_resumes_exactly(gpus, tmp_path):
+@pytest.mark.parametrize("compiled", ["--no_compile", "--compile"])
+def test_a_killed_gpt_resumes_exactly(compiled, gpus, tmp_path):
     """With deterministic algorithms: without them, not even two undisturbed runs are equal."""
     text = tmp_path / "text.txt"
     text.write_text(texts.markov(5007))
-    env, words = deterministic(tmp_path / "deterministic"), options(data=text)
+    words = [*options(data=text), "--deterministic", compiled]
     once, killed = tmp_path / "once", tmp_path / "killed"
     once.mkdir()
     killed.mkdir()
-    undisturbed = run("mingpt", *words, cwd=once, nproc=gpus, env=env, launcher=STANDALONE)
+    undisturbed = run("mingpt", *words, cwd=once, nproc=gpus, launcher=STANDALONE)
     assert undisturbed.status == 0, undisturbed.tail
-    with Process("mingpt", *words, cwd=killed, nproc=gpus, env=env, launcher=STANDALONE) as it:
+    with Process("mingpt", *words, cwd=killed, nproc=gpus, launcher=STANDALONE) as it:
         it.wait_for(r"Step +10 \| train")
         os.kill(it.workers()[-1], signal.SIGKILL)
         assert it.wait() == 0, it.tail

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+import guard
 from tests import processes
 from tests.mistakes import ALONE, FOUR, RESTARTS_ONCE, check_said_once, fake, python
 from tests.processes import LESSONS, run
@@ -30,6 +31,17 @@ def path(name, says):
     return Mistake("multigpu", f"1 1 --checkpoint_path {name}", says)
 
 
+OUT_OF_MEMORY = """
+import torch
+def forward(self, source):
+    raise torch.OutOfMemoryError({!r})
+torch.nn.Linear.forward = forward
+"""
+TOO_LARGE = (
+    "CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+    "which 1.20 GiB is free. Process 7 has 76.00 GiB memory in use. See documentation."
+)
+NO_DRIVER = "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions."
 AT_LEAST_1 = "but must be at least 1"
 BY_PYTHON = "no {} in the environment, start it with torchrun: "
 MISTAKES = {
@@ -67,6 +79,16 @@ MISTAKES = {
         "multigpu", "1 1", "GLOO_SOCKET_IFNAME is eth7, but no such interface .*",
         {"GLOO_SOCKET_IFNAME": "eth7", "NPROC": "1"},
     ),
+    "a batch too large": Mistake(
+        "single_gpu", "1 1",
+        r"the GPU is out of memory \(Tried to allocate 3.07 GiB; GPU 0 .* 1.20 GiB is free\): "
+        "lower --micro_batch_size or .*",
+        before=OUT_OF_MEMORY.format(TOO_LARGE),
+    ),
+    "a GPU that is full": Mistake(
+        "multinode", "1 1", r"the GPU is out of memory \(its driver cannot start\): .*nvidia-smi.*",
+        ALONE, OUT_OF_MEMORY.format(NO_DRIVER),
+    ),
     "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),
     "a folder": Mistake(
         "multinode", "1 1 --checkpoint_path .",
@@ -97,6 +119,12 @@ def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
     assert process.status == 1 and process.lines == []
     documented = LESSONS["multigpu"].run
     check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
+
+
+def test_a_manual_that_lost_its_indent_as_in_python_3_13(monkeypatch):
+    monkeypatch.setattr(guard, "TORCHRUN", True)
+    with pytest.raises(guard.UserError, match=r"documented: python multigpu.py 50 10$"):
+        guard.check_launcher("Train.\n\npython multigpu.py 50 10\n", 0)
 
 
 def test_a_port_that_is_taken(tmp_path):

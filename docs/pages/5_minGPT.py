@@ -126,7 +126,7 @@ minGPT training
 #    ``mingpt/config.py``; ``main.py`` calls ``worker(args)``, and ``args.build`` makes the model.
 #    They are checked before the processes meet, so a mistake costs seconds.
 #
-# The stages of this lesson are ``mingpt@1`` to ``mingpt@10``. A few of their lines are in some
+# The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. A few of their lines are in some
 # stages only, until a later edit replaces them. To be quick, the pages run most stages with the
 # smallest model, ``gpt-nano``, on a short text, the file ``LICENSE`` of this project:
 #

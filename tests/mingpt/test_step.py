@@ -1,12 +1,16 @@
 """One step of the trainer: precision, accumulation, clipping. Validation drops no sample."""
 
+import os
 import signal
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 from mingpt import data, trainer
+from mingpt.config import Config
+from tests.worlds import world
 
 
 @pytest.fixture
@@ -59,6 +63,46 @@ def test_only_the_last_micro_batch_reduces(made):
     assert sum(calls) == sum(p.numel() for p in it.model.parameters())
     it._run_step(1)
     assert len(calls) == 2 * once
+
+
+@torch._dynamo.config.patch(optimize_ddp=True)  # so that it is as before afterwards
+def test_the_graph_is_cut_only_where_sending_overlaps(made, config, monkeypatch):
+    graphs = []
+
+    def compile(model):
+        torch.nn.Module.compile(model, backend=lambda graph, _: graphs.append(graph) or graph)
+
+    monkeypatch.setattr(DDP, "compile", compile)
+    made(compile=True, n_layer=2, n_embd=768)._run_step(0)  # three buckets
+    assert len(graphs) == 1
+
+    def is_cut(micro_batch_size):
+        args = config(compile=True, micro_batch_size=micro_batch_size)
+        dataset, model, optimizer = trainer.load_train_objs(args)
+        loader = trainer.prepare_dataloader(dataset, args)
+        trainer.Trainer(model, loader, optimizer, args)
+        return torch._dynamo.config.optimize_ddp
+
+    assert world(2, lambda rank: [is_cut(size) for size in (4, 2)]) == [[True, False]] * 2
+
+
+def test_deterministic_is_set_before_the_model_is_built(group, config, monkeypatch):
+    seen, build = [], Config.build
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+    def note(*args):
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        seen.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+        return build(*args)
+
+    monkeypatch.setattr(Config, "build", note)
+    try:
+        for deterministic in (False, True):
+            trainer.load_train_objs(config(deterministic=deterministic))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    assert seen == [False, None, True, ":4096:8"]
 
 
 def count(calls, bucket):
