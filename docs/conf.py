@@ -63,7 +63,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
 }
-suppress_warnings = ["sphinx_gallery.space_in_filename"]  # it means the path of the clone, too
+suppress_warnings = ["sphinx_gallery.space_in_filename"]  # it also warns of a clone's path
 
 html_theme = "furo"
 templates_path = ["_templates"]

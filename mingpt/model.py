@@ -155,7 +155,7 @@ class GPT(nn.Module):
         x = F.dropout(x, self.config.dropout, self.training)
         for layer, block in enumerate(self.transformer.h):
             x = block(x, past[layer] if past is not None else None)
-        # Tensor Cores need aligned rows, and 50,257 is odd: the product has rows of zeros more.
+        # Tensor Cores need aligned rows, and 50,257 is odd: pad the product with rows of zeros.
         count = self.config.vocab_size
         weight = F.pad(self.lm_head.weight, (0, 0, 0, -count % 64))
         logits = F.linear(self.transformer.ln_f(x), weight)[..., :count]

@@ -41,6 +41,15 @@ def test_a_line_as_html_is_coloured_by_what_surrounds_it_and_marked_by_columns()
 # Commands ---------------------------------------------------------------------------------------
 
 
+def test_paths_of_packages_are_short_also_where_the_environment_is_a_link(tmp_path, monkeypatch):
+    link = tmp_path / ".venv"
+    link.symlink_to(tmp_path / "made")
+    monkeypatch.setattr(shell.sys, "prefix", str(link))
+    for venv in (link, tmp_path / "made"):
+        output = f"{venv}/lib/python3.11/site-packages/torch/run.py of {venv}/bin/python"
+        assert shell._without_places(output, str(tmp_path / "run")) == "torch/run.py of python"
+
+
 def test_lines_run_in_order_in_one_copy_of_the_scripts_without_our_variables(monkeypatch):
     for name in ("RANK", "NPROC", "PYTHONUNBUFFERED", "PAGES_BUILD", "KEPT"):
         monkeypatch.setenv(name, "ours")

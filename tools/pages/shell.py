@@ -111,9 +111,10 @@ def _without_places(output, folder):
     """Remove the folders of the run and of packages, which mean nothing to a reader."""
     for place in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
         output = output.replace(f"{place}/", "").replace(place, ".")
-    output = re.sub(re.escape(sys.prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
-    output = re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
-    return output.replace(f"{sys.prefix}/bin/", "")
+    for prefix in (sys.prefix, os.path.realpath(sys.prefix)):  # .venv may be a link
+        output = re.sub(re.escape(prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
+        output = output.replace(f"{prefix}/bin/", "")
+    return re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
 
 
 if __name__ == "__main__":  # see _watched_folder
