@@ -81,7 +81,9 @@ def write(example, one: Diagnosis):
             kept = [fact for fact in run.facts if fact["kind"] not in UNUSED]
             lines += [{k: v for k, v in fact.items() if k not in left_out} for fact in kept]
     text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
-    for place, name in (Path.cwd(), "/here"), (one.folder, "/copies"), (sys.prefix, "/python"):
+    pythons = (os.path.realpath(sys.prefix), sys.prefix, sys.base_prefix)
+    places = {Path.cwd(): "/here", one.folder: "/copies", **dict.fromkeys(pythons, "/python")}
+    for place, name in {**places, PACKAGE: "/ddp_doctor"}.items():
         text = text.replace(str(place), name)
     path_of(example).write_bytes(lzma.compress(_renamed(text).encode(), preset=9))
 
