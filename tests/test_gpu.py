@@ -1,34 +1,60 @@
 """What GPUs are for: one process per GPU, over NCCL. tests/conftest.py hides them elsewhere."""
 
+import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from mingpt import flops
 from tests.faults import same
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
-from tests.processes import LIMIT, ROOT, SPINE, STANDALONE, Process, environment, run
+from tests.processes import LIMIT, ONCE, ROOT, SPINE, STANDALONE, Process, environment, run
 from tools import processes
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpus():
-    """Show the GPUs to what these tests start. Returns how many to use: a power of 2."""
+def gpus(tmp_path_factory):
+    """Show the GPUs to what these tests start: `.count` to use, a power of 2, and their `.name`."""
     visible = os.environ["VISIBLE"]
     with pytest.MonkeyPatch.context() as patch:
         if visible == "all":
             patch.delenv("CUDA_VISIBLE_DEVICES")
         else:
             patch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        words = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
-        if not int(ran.stdout or 0):
-            pytest.skip("no GPU here: NCCL, and resuming on a GPU, are not checked")
-        yield 2 ** (int(ran.stdout).bit_length() - 1)
+        ask = "from torch import cuda; print(cuda.device_count(), cuda.get_device_name())"
+        ran = subprocess.run(
+            [sys.executable, "-c", ask], capture_output=True, text=True, timeout=LIMIT
+        )
+        if ran.returncode:
+            pytest.skip("no GPU here: NCCL, bf16, memory and resuming on a GPU are not checked")
+        count, name = ran.stdout.strip().split(" ", 1)
+        # What one run has compiled, the next one finds.
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield SimpleNamespace(count=2 ** (int(count).bit_length() - 1), name=name)
+
+
+@pytest.fixture(autouse=True)
+def turn(request, tmp_path_factory):
+    """No other test may train while one fills the GPU."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    with open(shared / "gpu.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if "full" in request.node.name else fcntl.LOCK_SH)
+        yield
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(texts.markov(5007))
+    return path
 
 
 def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
@@ -39,8 +65,8 @@ def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
         return storage  # on the CPU
 
     for lesson in SPINE:
-        batch = 32 * gpus if lesson == "single_gpu" else 32
-        process = run(lesson, 5, 2, "--batch_size", batch, cwd=tmp_path, nproc=gpus)
+        batch = 32 * gpus.count if lesson == "single_gpu" else 32
+        process = run(lesson, 5, 2, "--batch_size", batch, cwd=tmp_path, nproc=gpus.count)
         assert process.status == 0, process.tail
         assert "CPU" not in process.out
         weights.append(torch.load(tmp_path / f"{lesson}.pt", map_location=keep)["model"]["weight"])
@@ -49,18 +75,21 @@ def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
         assert (other - weights[0]).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize(("preset", "own"), [
+    ("gpu", {"dropout": 0.2, "model": "gpt-mini"}),
+    ("8gpus", {"tokenizer": "chars", "batch_size": 32, "micro_batch_size": 2}),
+])  # fmt: skip
 @pytest.mark.parametrize("compiled", ["--no_compile", "--compile"])
-def test_a_killed_gpt_resumes_exactly(compiled, gpus, tmp_path):
+def test_a_killed_gpt_resumes_exactly(preset, own, compiled, gpus, text, tmp_path):
     """With deterministic algorithms: without them, not even two undisturbed runs are equal."""
-    text = tmp_path / "text.txt"
-    text.write_text(texts.markov(5007))
-    words = [*options(data=text), "--deterministic", compiled]
+    words = [preset, *options(data=text, **own), "--deterministic", compiled]
     once, killed = tmp_path / "once", tmp_path / "killed"
     once.mkdir()
     killed.mkdir()
-    undisturbed = run("mingpt", *words, cwd=once, nproc=gpus, launcher=STANDALONE)
+    undisturbed = run("mingpt", *words, cwd=once, nproc=gpus.count, launcher=STANDALONE)
     assert undisturbed.status == 0, undisturbed.tail
-    with Process("mingpt", *words, cwd=killed, nproc=gpus, launcher=STANDALONE) as it:
+    assert ("MFU" in undisturbed.out) == (gpus.name in flops.PEAKS)
+    with Process("mingpt", *words, cwd=killed, nproc=gpus.count, launcher=STANDALONE) as it:
         it.wait_for(r"Step +10 \| train")
         os.kill(it.workers()[-1], signal.SIGKILL)
         assert it.wait() == 0, it.tail
@@ -68,9 +97,55 @@ def test_a_killed_gpt_resumes_exactly(compiled, gpus, tmp_path):
     assert same(once / "mingpt.pt", killed / "mingpt.pt")
 
 
-def test_the_doctor_diagnoses_on_the_cpu_beside_gpus(tmp_path):
-    script = ["torchrun", "--standalone", "--nproc_per_node=2", ROOT / "multigpu_torchrun.py", 2, 1]
-    words = [sys.executable, "-m", "ddp_doctor", "--cpu", 2, "--", *script]
+def test_bf16_learns_as_fp32_does(gpus, text, tmp_path):
+    """Losses of 24 steps within 1 %: bf16 keeps 8 binary digits of each factor of a product."""
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        words = options(data=text, precision=precision, checkpoint_path=f"{precision}.pt")
+        ran = run("mingpt", *words, cwd=tmp_path, nproc=gpus.count, launcher=ONCE)
+        assert ran.status == 0, ran.tail
+        losses[precision] = torch.tensor(
+            list(map(float, re.findall(r"train loss ([\d.]+)", ran.out)))
+        )
+    assert losses["fp32"].shape == (24,)
+    assert torch.allclose(losses["bf16"], losses["fp32"], rtol=0.01)
+    assert not same(tmp_path / "fp32.pt", tmp_path / "bf16.pt")
+
+
+def test_a_batch_that_does_not_fit_is_one_line(gpus, text, tmp_path):
+    shape = {"model": "gpt2", "block_size": 1024, "micro_batch_size": 8192}
+    words = options(data=text, **{**shape, "batch_size": 8192 * gpus.count})
+    ran = run("mingpt", *words, cwd=tmp_path, nproc=gpus.count, launcher=ONCE)
+    lines = [line for line in ran.err.splitlines() if "out of memory" in line]
+    assert len(lines) == 1 and ran.status == 1, ran.tail
+    assert re.match(
+        r"main.py: the GPU is out of memory \(Tried to allocate [\d.]+ GiB; GPU \d has .*"
+        r"is free\): lower --micro_batch_size", lines[0],
+    )  # fmt: skip
+
+
+def test_a_gpu_that_is_full_is_one_line(gpus, tmp_path):
+    hold = (
+        "import torch; free, _ = torch.cuda.mem_get_info(); "
+        "held = torch.empty(free - 2**26, dtype=torch.uint8, device='cuda'); print(); input()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", hold], **pipes) as other:
+        other.stdout.readline()
+        ran = run("single_gpu", 1, 1, cwd=tmp_path)
+        other.kill()
+    assert ran.status == 2, ran.tail
+    assert re.fullmatch(
+        r"single_gpu.py: the GPU is out of memory \(.*\): .* end what else uses it .*\n", ran.err
+    )
+
+
+@pytest.mark.parametrize("cpu", [(), ("--cpu", "2")], ids=["on the GPUs", "on the CPU"])
+def test_the_doctor_diagnoses(cpu, gpus, tmp_path):
+    count = 2 if cpu else gpus.count
+    script = [ROOT / "multigpu_torchrun.py", 2, 1]
+    start = ["torchrun", "--standalone", f"--nproc_per_node={count}", *script]
+    words = [sys.executable, "-m", "ddp_doctor", *cpu, "--", *start]
     path = os.pathsep.join(map(str, (ROOT, ROOT / "doctor")))
     ran = processes.run(words, cwd=tmp_path, env=environment(PYTHONPATH=path, OMP_NUM_THREADS="1"))
     assert ran.status == 0, ran.tail

@@ -19,7 +19,8 @@ command of a lesson. A recording that is missing or does not hold any more is an
     :alone:     record it when nothing else runs, because it measures time
     :timeout:   seconds for each line, 300 by default: a bound on hangs, not a measure of speed
     :elsewhere: why it was recorded once, by `record PAGE --elsewhere`: it needs a GPU, or an hour.
-                It stays valid when the files change on which it depends
+                It stays valid when the files change on which it depends. If it is missing, the
+                page says that it was not measured yet
 
 Any other shell block is an error, unless it is the body of
 
@@ -29,7 +30,6 @@ There may be at most `not_run_ceiling` of those (conf.py). Inline code such as `
 part of a command that some page runs.
 """
 
-import functools
 import re
 from pathlib import Path
 from typing import ClassVar
@@ -41,10 +41,9 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from tools.errors import UserError
-from tools.pages import shell
 from tools.pages.directives import commands
-from tools.pages.recordings import Recordings
-from tools.pages.runs import Block, folded, of_all
+from tools.pages.record import book
+from tools.pages.runs import Block, folded
 
 from .lesson_diff import lessons
 
@@ -65,6 +64,9 @@ class Run(SphinxDirective):
         lines = lines_of(self)
         if not lines or "expect" not in self.options:
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
+        if book().is_not_measured(lines):
+            note(self.env, "commands", *lines)
+            return [not_run(lines, f"not measured yet: {self.options['elsewhere']}")]
         recording = recorded(self, lines)
         part = Block(lines, self.options)
         if problem := part.problem(recording.ran):
@@ -90,32 +92,25 @@ class NotRun(SphinxDirective):
     def run(self):
         lines = lines_of(self)
         note(self.env, "not_run", "\n".join(lines))
-        block = ran("\n".join(f"$ {folded(line)}" for line in lines))
-        return [run_block(block, f"not run here: {self.arguments[0]}", "not-run")]
+        return [not_run(lines, f"not run here: {self.arguments[0]}")]
 
 
 def lines_of(directive):
     return tuple(commands("\n".join(directive.content), lessons()))
 
 
+def not_run(lines, remark):
+    block = ran("\n".join(f"$ {folded(line)}" for line in lines))
+    return run_block(block, remark, "not-run")
+
+
 def recorded(directive, lines):
     """The recording of these lines; the directive fails if there is none that holds."""
     note(directive.env, "commands", *lines)
     try:
-        return recordings().find(lines)
+        return book().kept.find(lines)
     except UserError as error:
         raise directive.error(str(error)) from None
-
-
-@functools.cache
-def recordings():
-    """The recordings, as they are when the build begins: a build is one process."""
-    return Recordings(shell.ROOT)
-
-
-@functools.cache
-def all_runs():
-    return of_all(shell.ROOT)
 
 
 def ran(text, language="console", classes=("run",)):
@@ -182,8 +177,8 @@ def say_when(app, doctree):
     """At the end of a page, when and on what its commands were recorded."""
     page = Path(app.env.docname).name
     machines = {}
-    for run in all_runs().values():
-        one = recordings().get(run.lines) if page in run.pages else None
+    for run in book().runs.values():
+        one = book().kept.get(run.lines) if page in run.pages else None
         if one and not one.elsewhere:
             machines.setdefault(one.machine, []).append(one.date)
     for machine, dates in machines.items():

@@ -31,7 +31,7 @@ minGPT training
 # not train on; :doc:`5a_exact` explains both, and the rest of the line.
 #
 # This page reads the model, shows the first edit, and ends with a training to the end. The other
-# nine edits are on three pages. Read them in this order:
+# ten edits are on four pages. Read them in this order:
 #
 # :doc:`5a_exact`
 #    counts in steps, reports, validates, and resumes in the middle of the data.
@@ -42,12 +42,16 @@ minGPT training
 # :doc:`5c_fast`
 #    computes in 16 bits, accumulates gradients and sends fewer messages.
 #
+# :doc:`5d_gpus`
+#    measures what a GPU gains, counts its memory, and repeats a run bit for bit.
+#
 # .. toctree::
 #    :hidden:
 #
 #    5a_exact
 #    5b_robust
 #    5c_fast
+#    5d_gpus
 
 # %% [markdown]
 # The model

@@ -5,8 +5,8 @@ Fast training
 """
 
 # %% [markdown]
-# **You will be able to** train in 16 bits, with batches that do not fit into memory, to repeat a
-# run on a GPU bit for bit, and to say when a second process makes a run faster and when slower.
+# **You will be able to** train in 16 bits, with batches that do not fit into memory, and say when a
+# second process makes a run faster and when slower.
 #
 # **You need** the stage ``mingpt@7`` of :doc:`5b_robust`.
 
@@ -23,8 +23,8 @@ Fast training
 #    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
 #
 # In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
-# many times as fast. (Figures on this page are from a CPU, which has nothing like them, unless
-# they name a GPU.)
+# many times as fast. (Figures on this page are from a CPU, which has nothing like them. For those
+# of a GPU see :doc:`5d_gpus`.)
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
@@ -154,51 +154,6 @@ Fast training
 # One all-reduce per step. (Five steps say nothing about speed.)
 
 # %% [markdown]
-# The same bits on a GPU
-# ----------------------
-#
-# On a CPU this trainer computes the same bits in each run. On a GPU it does not: some kernels add
-# numbers in the order in which their threads finish, and each order rounds differently. On an
-# NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` had the training losses 2.4849 and
-# 2.4788 after 50 steps. If such a run differs from another, you cannot tell a mistake from chance.
-#
-# .. run::
-#    :expect: mingpt@11 does
-#    :status: 2
-#
-#    python -m tools.series run mingpt@10 --data LICENSE --deterministic
-#
-# .. lesson-diff:: mingpt
-#    :edit: the-same-bits
-#    :confirmed: cc0a6426a563
-#
-#    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
-#    compiled code too. If an operation has none, it raises an error. The library cuBLAS has a
-#    setting for this in the environment, which it reads before its first matrix product. So both
-#    lines come before the model.
-#
-#    With the option, on the same H200, three runs of 150 steps with dropout ended with equal
-#    weights: two undisturbed, and one that was killed with SIGKILL after step 100 and resumed. That
-#    held with ``--compile`` and without it. Compiled and not compiled are different programs, and
-#    their weights differ.
-#
-#    The bits depend on the number of processes, the kind of GPU and the version of PyTorch. With
-#    several GPUs they also depend on the way NCCL adds, which it chooses by how the GPUs are
-#    connected. What the option costs has not been measured yet.
-#
-# The probe shows that the setting is on. A CPU needs none: there the weights are the same without
-# it.
-#
-# .. run::
-#    :expect: (?s)weights (\S+)\n.*deterministic algorithms.*weights \1\n
-#    :mark: deterministic algorithms
-#
-#    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5
-#    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
-#
-# This is ``mingpt/trainer.py``, line for line.
-
-# %% [markdown]
 # Two processes: slower and faster
 # --------------------------------
 #
@@ -267,9 +222,7 @@ Fast training
 # * The second row shows what ``mingpt/cpu.py`` gains on this processor: with MKL instead of oneDNN,
 #   the factor is 0.63.
 #
-# The ladder of a GPU has not been measured yet. On a GPU whose theoretical peak is in
-# ``mingpt/flops.py``, the log adds the *MFU* (model FLOPs utilization), the share of this peak that
-# the model's arithmetic reaches.
+# The ladder of a GPU is in :doc:`5d_gpus`.
 #
 # .. fold:: What mingpt/cpu.py does
 #
@@ -281,13 +234,6 @@ Fast training
 #    By default the C library returns freed memory to the system after each step, and the next step
 #    must ask for it again, page by page. ``cpu.py`` makes it keep the memory, which saves 4 to 12 %
 #    of a step.
-#
-# .. fold:: Why the model pads a product
-#
-#    GPT-2 has 50,257 tokens, an odd number. The matrix that maps to them has as many rows, and the
-#    Tensor Cores of a GPU are fast only if rows lie at multiples of 16 bytes. So the model adds rows
-#    of zeros within the product and cuts off their results. Weights, checkpoints and the loss stay
-#    as they are. Compiled code pads by itself, but not with ``--deterministic``.
 #
 # .. fold:: Why the model computes the loss
 #
@@ -329,7 +275,7 @@ Fast training
 # -------------------
 #
 # .. page-end:: 5c_fast
-#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :next: :doc:`5d_gpus`, where all this pays
 #    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile, torch.distributed.optim.ZeroRedundancyOptimizer, torch.distributed.fsdp.fully_shard, torch.distributed.checkpoint <torch.distributed.checkpoint>, torch.utils.checkpoint <torch.utils.checkpoint>
 #
 #    You can now train in 16 bits, take a batch in parts, and predict whether a second process

@@ -153,48 +153,6 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # this page has ``flights.py``.
 
 # %% [markdown]
-# What NCCL says
-# --------------
-#
-# .. run::
-#    :expect: AllReduce
-#    :elsewhere: it needs a GPU; most lines are left out
-#
-#    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
-#
-# The machine had no InfiniBand, so NCCL chose TCP. The broadcast sends the 21 parameters when DDP is
-# constructed. Then each of the 64 steps has an all-reduce of 21 gradients. One rank has no neighbours,
-# so other lines in this list are from `NVIDIA's documentation
-# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of NCCL
-# 2.30. Other versions word some of them differently.
-#
-# With ``NCCL_DEBUG=INFO`` in its environment, each rank prints what NCCL does. Each line begins with
-# ``host:pid:tid [device] NCCL INFO``. By default it prints the subsystems ``INIT``, ``BOOTSTRAP`` and
-# ``ENV``. ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others of this list.
-# ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
-#
-# - ``NCCL_SHM_DISABLE set by environment to 1.`` (ENV): NCCL has read this variable. If yours is
-#   missing here, it did not reach the process.
-# - ``Using network IB`` (INIT): the network between nodes. If you have InfiniBand and read
-#   ``Socket`` here, NCCL uses TCP, and every all-reduce between nodes is slow.
-# - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins
-#   a communicator, NCCL's process group. ``commId`` is equal on all its ranks. In a hang at the
-#   start, look for the rank without this line.
-# - ``Ring 00 : 1 -> 0 -> 1`` (GRAPH): this rank's neighbours in ring 0: it receives from rank 1
-#   and sends to rank 1.
-# - ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM`` (P2P): the path to another rank, here directly
-#   from GPU to GPU.
-# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path goes through the memory of
-#   the host. Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path.
-# - ``Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0`` (NET): the path goes through the
-#   network, here over TCP.
-# - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call, with its number in the
-#   communicator and its size. In a hang, compare the last ones of all ranks, as with the flight
-#   recorder.
-# - ``NCCL WARN …``: an error, or its likely cause. Also printed with ``NCCL_DEBUG=WARN``, which
-#   you can always leave on.
-
-# %% [markdown]
 # What you can do now
 # -------------------
 #
@@ -211,7 +169,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #    .. fold:: All ranks spend 40 ms in all-reduces, and they begin them at the same time. What now?
 #
 #       No rank waits, so it is the network or the number of messages. Compare 40 ms with the formula
-#       of :doc:`1a_speed`, and read which path NCCL uses.
+#       of :doc:`1a_speed`, and read which path NCCL uses: "What NCCL says" in :doc:`5d_gpus`.
 #
 #    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
 #

@@ -15,7 +15,7 @@ from tests.site import SITE
 SERIES = [
     "0_intro", "1_theory", "1a_speed", "2_multigpu", "batch_and_learning_rate",
     "3_fault_tolerance", "4_multinode", "where_the_time_goes", "between_nodes",
-    "5_minGPT", "5a_exact", "5b_robust", "5c_fast",
+    "5_minGPT", "5a_exact", "5b_robust", "5c_fast", "5d_gpus",
 ]  # fmt: skip
 FIRST = [name for name in SERIES if re.match(r"\d_", name)]
 
@@ -39,7 +39,8 @@ def test_the_pages_of_the_series_lead_to_each_other_and_to_their_notebooks():
 
 @pytest.mark.parametrize(("name", "parts"), [
     ("2_multigpu", ["batch_and_learning_rate"]),
-    ("5b_robust", ["5a_exact", "5b_robust", "5c_fast"]), ("beyond_zero", []), ("glossary", []),
+    ("5b_robust", ["5a_exact", "5b_robust", "5c_fast", "5d_gpus"]),
+    ("beyond_zero", []), ("glossary", []),
 ])  # fmt: skip
 def test_the_strip_lists_the_series_and_the_parts_of_a_page(name, parts):
     strip = re.search(r'(?s)<nav class="strip".*?</nav>', text_of(name))[0]

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--some", metavar="COMMIT", help="with --check: what CI runs of a commit")
     sub.add_argument("--check", action="store_true", help="run them, compare, write nothing")
     sub.add_argument(
-        "--elsewhere", action="store_true", help="also what needs a GPU or a long time"
+        "--elsewhere", action="store_true", help="instead, what needs a GPU or a long time"
     )
     options = parser.parse_args(arguments)
     return exit_status(lambda: options.run(options))

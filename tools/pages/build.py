@@ -10,6 +10,7 @@ import shutil
 
 from tools import series
 
+from .record import book
 from .shell import ROOT
 
 BUILT = ROOT / "docs" / "_build"
@@ -18,9 +19,10 @@ MADE_FROM = BUILT / "made-from"  # the hash of what the last build used; only af
 
 
 def build(_options=None) -> int:
-    """Returns the status of sphinx."""
+    """Returns the status of sphinx. Raises UserError if a recording does not hold."""
     from sphinx.cmd.build import main
 
+    book().check()  # here, because Sphinx would add a traceback
     now = _hash()
     last = MADE_FROM.read_text() if MADE_FROM.exists() else None
     MADE_FROM.unlink(missing_ok=True)

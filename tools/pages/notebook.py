@@ -19,7 +19,7 @@ from tools.series import stages
 
 from . import directives, ends, shell, torch_docs
 from .keys import Keys
-from .recordings import Recordings
+from .record import book
 from .runs import Block, in_cells
 
 FIRST = '''\
@@ -60,9 +60,10 @@ def make(blocks):
             used |= {*needs(re.findall(r'"([^"\n]+)"', text))}
             cells.append(new.new_code_cell(text.strip()))
             for lines in in_cells(text):
-                recording = Recordings(shell.ROOT).get(lines)
-                if recording and recording.elsewhere:
-                    recorded["\n".join(lines)] = "".join(one.output for one in recording.ran)
+                if book().runs[lines].elsewhere:
+                    recording = book().kept.get(lines)
+                    ran = recording.ran if recording else []  # it may not be measured yet
+                    recorded["\n".join(lines)] = "".join(one.output for one in ran)
         else:
             for cell, lines in _text_cells(text):
                 cells.append(cell)
@@ -123,7 +124,9 @@ def _shown(found):
     match found.name:
         case "run":  # which a reader cannot repeat here
             lines = directives.commands(found.body, _lessons())
-            recording = Recordings(shell.ROOT).get(tuple(lines))
+            recording = book().kept.get(tuple(lines))
+            if not recording:
+                return f"{_fenced(chr(10).join(lines), 'sh')}\n\n*Not measured yet.*"
             text = Block(recording.lines, found.options).shown(recording.ran)
             where = f"{recording.date}, {recording.machine} ({recording.elsewhere})"
             return f"{_fenced(text)}\n\n*{where}.*"

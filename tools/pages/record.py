@@ -11,6 +11,7 @@ and a tenth of the others, which the number of commits before COMMIT chooses: te
 run all. It stops choosing when the chosen ones took BUDGET seconds when they were recorded.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -38,7 +39,7 @@ def record(options) -> int:
     book = Book()
     if unknown := set(options.pages) - {page.stem for page in runs.pages(book.root)}:
         raise UserError(f"no page is called {', '.join(sorted(unknown))}: see docs/pages")
-    chosen = [run for run in book.runs.values() if options.elsewhere or not run.elsewhere]
+    chosen = [run for run in book.runs.values() if bool(run.elsewhere) == options.elsewhere]
     if options.some:
         chosen = book.some(chosen, options.some)
     elif options.pages:
@@ -100,11 +101,16 @@ class Book:
         found = [fresh.get(lines) or self.kept.all.get(lines) for lines in own]
         recordings.write(self.kept.file(page), [one for one in found if one])
 
-    def some(self, chosen: list[runs.Run], commit: str) -> list[runs.Run]:
-        """What CI runs of a commit. Raises UserError if a recording does not hold."""
+    def is_not_measured(self, lines: runs.Lines) -> bool:
+        """Whether these lines need a machine that nobody has had yet."""
+        return bool(self.runs[lines].elsewhere) and lines not in self.kept.all
+
+    def check(self):
+        """Raise UserError if a recording does not hold."""
         bad = [
             f"{run.pages[0]}: a recording {problem}: {run.lines[-1]}"
-            for run in self.runs.values() if (problem := self.kept.problem_of(run.lines))
+            for run in self.runs.values() if not self.is_not_measured(run.lines)
+            if (problem := self.kept.problem_of(run.lines))
         ]  # fmt: skip
         bad += [
             f"{page}: the page does not show {lines[-1]}, or is not the first that does"
@@ -113,6 +119,10 @@ class Book:
         ]  # fmt: skip
         if bad:
             raise UserError("\n".join([*bad, "to record them: python -m tools.pages record"]))
+
+    def some(self, chosen: list[runs.Run], commit: str) -> list[runs.Run]:
+        """What CI runs of a commit. Raises UserError if a recording does not hold."""
+        self.check()
         part, before = self._part_and_parent(commit)
         first, others = [], []
         for run in chosen:
@@ -142,6 +152,12 @@ class Book:
     def _git(self, *words):
         ran = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True)
         return "" if ran.returncode else ran.stdout
+
+
+@functools.cache
+def book() -> Book:
+    """The book as it is when a build begins: a build is one process."""
+    return Book()
 
 
 def _attempt(run):

@@ -1,0 +1,121 @@
+"""Look into one training step of GPT-2 on a GPU: its memory, and its streams.
+
+    torchrun --standalone --nproc_per_node=1 -m docs.labs.gpu_step 16 --compile
+
+The number is the micro-batch, in sequences of 1,024 tokens. The first lines are
+the memory that tensors have at 48 moments of a step. Then one line per stream
+and kind of kernel: how long its kernels ran, and how much of that while another
+stream ran kernels too. memory.pickle and step.json have all of it, for
+https://docs.pytorch.org/memory_viz and https://ui.perfetto.dev.
+"""
+
+import json
+import re
+import sys
+import time
+from collections import defaultdict
+
+import torch
+import torch.distributed as dist
+
+import utils
+from docs.labs import gpt2
+from mingpt.trainer import ddp_setup
+
+MOMENTS = 48
+KINDS = {  # by the names that kernels have
+    "all-reduce": "nccl",
+    "attention": "flash|fmha|sdpa|attention",
+    "matrix products": "gemm|cutlass|nvjet|xmma|cublas",
+    "optimizer": "adam|multi_tensor",
+    "compiled": "^triton",
+    "others": "",
+}
+
+
+def memory(events, marks, first):
+    """One line per moment: milliseconds, GiB, phase. `events` are the allocator's."""
+    changes, held = {"alloc": 1, "free_completed": -1}, first
+    points = [(0, first)]
+    for event in events:
+        held += changes.get(event["action"], 0) * event["size"]
+        points.append((event["time_us"], held))
+    start, end = marks[0][1], marks[-1][1]
+    for at in range(MOMENTS):
+        left, right = (start + (end - start) * (at + one) / MOMENTS for one in (0, 1))
+        before = [size for moment, size in points if moment < left][-1]
+        most = max([before, *(size for moment, size in points if left <= moment < right)])
+        phase = [name for name, begin in marks if begin <= left][-1]
+        yield f"{(left - start) / 1e3:6.1f} ms | {most / 2**30:6.2f} GiB | {phase}"
+
+
+def streams(trace):
+    """One line per stream and kind of kernel of a trace of the profiler."""
+    times = defaultdict(list)
+    for one in trace["traceEvents"]:
+        if one.get("cat") == "kernel":
+            kind = next(kind for kind, name in KINDS.items() if re.search(name, one["name"], re.I))
+            times[one["args"]["stream"], kind].append((one["ts"], one["ts"] + one["dur"]))
+    for (stream, kind), spans in sorted(times.items()):
+        others = [one for (other, _), found in times.items() if other != stream for one in found]
+        both = total(spans) + total(others) - total(spans + others)
+        yield (
+            f"stream {stream:3} | {kind:15} | {len(spans):5} kernels | "
+            f"{total(spans) / 1e3:7.2f} ms, {both / 1e3:6.2f} of it beside another stream"
+        )
+
+
+def total(spans):
+    """Microseconds in which at least one of the spans runs."""
+    whole, until = 0, 0
+    for start, end in sorted(spans):
+        whole += max(0, end - max(start, until))
+        until = max(until, end)
+    return whole
+
+
+def main():
+    size, options = int(sys.argv[1]), sys.argv[2:]
+    batch = {"batch_size": size * dist.get_world_size(), "micro_batch_size": size}
+    flags = {one.removeprefix("--"): True for one in options}
+    trainer = gpt2.trainer(gpt2.config(precision="bf16", **batch, **flags))
+    for step in range(3):
+        trainer._run_step(step)
+    trainer.optimizer.zero_grad()
+    batches = trainer.train_data[3]
+    marks = []
+
+    def mark(name):
+        torch.accelerator.synchronize()
+        marks.append((name, time.time() * 1e6))
+
+    first = torch.cuda.memory_allocated()
+    torch.cuda.memory._record_memory_history(stacks="python")
+    mark("forward")
+    loss = trainer._loss(*batches[0]) / batches[0][1].numel()
+    mark("backward")
+    loss.backward()
+    mark("optimizer")
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad()
+    mark("end")
+    torch.cuda.memory._dump_snapshot("memory.pickle")
+    events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    with torch.profiler.profile() as profiler:
+        trainer._run_step(4)
+        torch.accelerator.synchronize()
+    if dist.get_rank() == 0:
+        profiler.export_chrome_trace("step.json")
+        with open("step.json") as file:
+            trace = json.load(file)
+        print("\n".join([*memory(events, marks, first), *streams(trace)]))
+
+
+if __name__ == "__main__":
+    ddp_setup()
+    if not utils.num_gpus():
+        sys.exit("this needs a GPU")
+    main()
+    dist.barrier()
+    dist.destroy_process_group()
