@@ -112,7 +112,10 @@ def test_record_and_check(tmp_path):
     title = "Some\n====\n\nWords.\n"
     far = run_of("echo far", elsewhere="an hour")
     site.write(page, title + run_of("python says.py", expect="one") + run_of("date +%N") + far)
-    assert site.record("--elsewhere")[0] == 0
+    assert site.record()[0] == 0
+    status, output = site.build("text")
+    assert "not measured yet: an hour" in site.built("text/pages/some.txt"), output
+    assert site.record("--elsewhere")[1].endswith("1 of 1 runs do what their pages say\n")
     first = site.read(file)
     assert site.record() == (0, "0 of 0 runs do what their pages say\n")
     assert site.record("nope") == (2, "no page is called nope: see docs/pages\n")

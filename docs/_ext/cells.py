@@ -23,7 +23,7 @@ def fold_below_figure(block):
     cell, start = block.parent, block.parent.index(block)
     block["classes"].append("picture-code")
     ends = (at for at in range(start, len(cell)) if cell[at].astext().endswith(END))
-    after = next(ends) + 1
+    after = next(ends, start) + 1  # of what is not measured yet, there is no figure
     before, end = (nodes.raw("", text, format="html") for text in (BEFORE, "</details>"))
     cell[start:after] = [*cell[start + 1 : after], before, block, end]
 

@@ -1,6 +1,6 @@
 """Count the memory of a training step of GPT-2, without a GPU and without the memory.
 
-    python docs/labs/gpu_memory.py 1 4 16 64
+    python -m docs.labs.gpu_memory 1 4 16 64
 
 The step runs on fake tensors, which have shapes and no numbers. A row is one
 micro-batch, in sequences of 1,024 tokens. "kept" is what the forward pass keeps
@@ -38,4 +38,4 @@ if __name__ == "__main__":
         (weights, half), (_, full) = count(size), count(size, torch.float32)
         state = [weights, weights, 2 * weights]
         row = [f"{number / GIB:.2f}" for number in (*state, half, full)]
-        print(f"{size:11} | {row[0]:>7} | {row[1]:>9} | {row[2]:>5} | {row[3]:>12} | {row[4]:>12}")
+        print(f"{size:<11} | {row[0]:>7} | {row[1]:>9} | {row[2]:>5} | {row[3]:>12} | {row[4]:>12}")

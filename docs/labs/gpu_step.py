@@ -5,7 +5,7 @@
 The number is the micro-batch, in sequences of 1,024 tokens. The first lines are
 the memory that tensors have at 48 moments of a step. Then one line per stream
 and kind of kernel: how long its kernels ran, and how much of that while another
-stream ran kernels too. memory.pickle and step.json have all of it, for
+stream ran kernels too. memory0.pickle and step0.json have all of it, for
 https://docs.pytorch.org/memory_viz and https://ui.perfetto.dev.
 """
 
@@ -74,42 +74,53 @@ def total(spans):
     return whole
 
 
-def main():
-    size, options = int(sys.argv[1]), sys.argv[2:]
-    batch = {"batch_size": size * dist.get_world_size(), "micro_batch_size": size}
-    flags = {one.removeprefix("--"): True for one in options}
-    trainer = gpt2.trainer(gpt2.config(precision="bf16", **batch, **flags))
-    for step in range(3):
-        trainer._run_step(step)
-    trainer.optimizer.zero_grad()
-    batches = trainer.train_data[3]
+def remembered(trainer, source, targets):
+    """One step: the allocator's events, and when each phase began."""
     marks = []
 
-    def mark(name):
+    def mark(phase):
         torch.accelerator.synchronize()
-        marks.append((name, time.time() * 1e6))
+        marks.append((phase, time.time() * 1e6))
 
-    first = torch.cuda.memory_allocated()
     torch.cuda.memory._record_memory_history(stacks="python")
     mark("forward")
-    loss = trainer._loss(*batches[0]) / batches[0][1].numel()
+    loss = trainer._loss(source, targets) / targets.numel()
     mark("backward")
     loss.backward()
     mark("optimizer")
     trainer.optimizer.step()
     trainer.optimizer.zero_grad()
     mark("end")
-    torch.cuda.memory._dump_snapshot("memory.pickle")
+    torch.cuda.memory._dump_snapshot(f"memory{dist.get_rank()}.pickle")
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     torch.cuda.memory._record_memory_history(enabled=None)
+    return events, marks
+
+
+def traced(trainer):
+    """The trace of one step, as the profiler writes it."""
     with torch.profiler.profile() as profiler:
         trainer._run_step(4)
         torch.accelerator.synchronize()
+    path = f"step{dist.get_rank()}.json"
+    profiler.export_chrome_trace(path)
+    with open(path) as file:
+        return json.load(file)
+
+
+def main():
+    size, *flags = sys.argv[1:]
+    size, flags = int(size), {flag.removeprefix("--"): True for flag in flags}
+    batch = {"batch_size": size * dist.get_world_size(), "micro_batch_size": size}
+    trainer = gpt2.trainer(gpt2.config(precision="bf16", **batch, **flags))
+    for step in range(3):  # the first one compiles and makes AdamW's averages
+        trainer._run_step(step)
+    trainer.optimizer.zero_grad()
+    first = torch.cuda.memory_allocated()
+    lines = memory(*remembered(trainer, *trainer.train_data[3][0]), first)
+    lines = [*lines, *streams(traced(trainer))]
     if dist.get_rank() == 0:
-        profiler.export_chrome_trace("step.json")
-        with open("step.json") as file:
-            trace = json.load(file)
-        print("\n".join([*memory(events, marks, first), *streams(trace)]))
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":

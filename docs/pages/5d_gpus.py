@@ -29,8 +29,8 @@ On GPUs
 #    torchrun --standalone --nproc_per_node=gpu multinode.py 50 10 | tail -n 2
 #    python docs/labs/same.py single_gpu.pt multinode.pt
 #
-# To train on the CPU of such a machine, hide its GPUs with ``CUDA_VISIBLE_DEVICES=``. Since the
-# lessons print how many processes they start, you see whether yours were found.
+# A script that finds no GPU says so in its first line, and why. To train on the CPU of a machine
+# that has GPUs, hide them with ``CUDA_VISIBLE_DEVICES=``.
 
 # %% [markdown]
 # What makes it fast
@@ -94,13 +94,13 @@ if rows:
 # have shapes but no numbers:
 #
 # .. run::
-#    :expect: 16 \| +0.46 \| +0.46 \| +0.93 \| +8.4
-#    :mark: ^ +16
+#    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +8.4
+#    :mark: ^16
 #
-#    python docs/labs/gpu_memory.py 1 4 16 64
+#    python -m docs.labs.gpu_memory 1 4 16 64
 
 # %%
-log = lab.run("python docs/labs/gpu_memory.py 1 4 16 64")
+log = lab.run("python -m docs.labs.gpu_memory 1 4 16 64")
 counted = [list(map(float, re.findall(r"[\d.]+", line))) for line in log.splitlines()[1:]]
 PARTS = "weights", "gradients", "AdamW", "kept for backward"
 
@@ -162,9 +162,7 @@ if points:
 # allocation with the line that made it, and https://docs.pytorch.org/memory_viz draws the file:
 #
 # .. literalinclude:: ../labs/gpu_step.py
-#    :start-at: _record_memory_history(stacks
-#    :end-at: _dump_snapshot
-#    :dedent:
+#    :pyobject: remembered
 #
 # And ``torch.profiler`` records every kernel with its stream. DDP's all-reduces run on a stream of
 # NCCL, beside the stream that computes. Their time "beside another stream" is hidden; only the rest
@@ -202,7 +200,7 @@ if points:
 #
 #    The bits depend on the number of processes, the kind of GPU and the version of PyTorch. With
 #    several GPUs they also depend on the way NCCL adds, which it chooses by how the GPUs are
-#    connected. What the option costs has not been measured yet.
+#    connected.
 #
 # The probe shows that the setting is on. A CPU needs none: there the weights are the same without
 # it.
@@ -214,7 +212,18 @@ if points:
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
 #
-# This is ``mingpt/trainer.py``, line for line.
+# This is ``mingpt/trainer.py``, line for line. What the option costs, and whether it holds, takes a
+# GPU and three runs, the first one without it:
+#
+# .. run::
+#    :expect: (?m)^equal
+#    :mark: tokens/s
+#    :elsewhere: it needs a GPU
+#
+#    torchrun --standalone --nproc_per_node=gpu -m mingpt.main gpu --total_steps 300 --log_every 100
+#    torchrun --standalone --nproc_per_node=gpu -m mingpt.main gpu --total_steps 300 --log_every 100 --deterministic --checkpoint_path exact.pt
+#    torchrun --standalone --nproc_per_node=gpu -m mingpt.main gpu --total_steps 300 --log_every 100 --deterministic --checkpoint_path again.pt
+#    python docs/labs/same.py exact.pt again.pt
 
 # %% [markdown]
 # When the memory is full
@@ -248,7 +257,7 @@ if points:
 # two CPUs. From left to right each is slower.
 #
 # **Where the processes run.** On a machine with two CPUs, a process should run on the one that its
-# GPU hangs on. ``torchrun --numa-binding=node`` binds it there; PyTorch's `documentation
+# GPU hangs on. torchrun binds it there with ``--numa-binding=node``; PyTorch's `documentation
 # <https://docs.pytorch.org/docs/main/elastic/numa.html>`__ expects 1 to 10 %.
 #
 # **Whether they reach each other directly.** NCCL copies from GPU to GPU (*P2P*) if the driver says
@@ -313,7 +322,7 @@ if points:
 #
 # .. page-end:: 5d_gpus
 #    :next: :doc:`your_script`, to do the same with a script of yours
-#    :also: torch.use_deterministic_algorithms, torch.cuda.memory._record_memory_history <torch_cuda_memory>, torch.profiler
+#    :also: torch.use_deterministic_algorithms, torch.cuda.memory.memory_allocated, torch.profiler.profile
 #
 #    You can now say which change makes a GPU faster and by how much, count a step's memory before
 #    you have the GPU, and repeat a run bit for bit.

@@ -60,8 +60,8 @@ def make(blocks):
             used |= {*needs(re.findall(r'"([^"\n]+)"', text))}
             cells.append(new.new_code_cell(text.strip()))
             for lines in in_cells(text):
-                if book().runs[lines].elsewhere:
-                    recording = book().kept.get(lines)
+                recording, run = book().kept.get(lines), book().runs.get(lines)
+                if run and run.elsewhere:
                     ran = recording.ran if recording else []  # it may not be measured yet
                     recorded["\n".join(lines)] = "".join(one.output for one in ran)
         else:
