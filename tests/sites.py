@@ -22,6 +22,7 @@ extensions = ["docs._ext.lesson_diff", "docs._ext.run"]
 exclude_patterns = ["_build"]
 html_theme = "basic"
 not_run_ceiling = 1
+not_measured_ceiling = 1
 """
 INDEX = """\
 Index

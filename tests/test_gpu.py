@@ -13,10 +13,12 @@ import torch
 
 from mingpt import flops
 from tests.faults import same
-from tests.mingpt import texts
+from tests.mingpt import conftest
 from tests.mingpt.conftest import options
 from tests.processes import LIMIT, ONCE, ROOT, SPINE, STANDALONE, Process, environment, run
 from tools import processes
+
+text = conftest.text  # a fixture
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,33 +30,26 @@ def gpus(tmp_path_factory):
             patch.delenv("CUDA_VISIBLE_DEVICES")
         else:
             patch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        ask = "from torch import cuda; print(cuda.device_count(), cuda.get_device_name())"
-        ran = subprocess.run(
-            [sys.executable, "-c", ask], capture_output=True, text=True, timeout=LIMIT
-        )
-        if ran.returncode:
-            pytest.skip("no GPU here: NCCL, bf16, memory and resuming on a GPU are not checked")
+        ask = "from torch import cuda as c; print(n := c.device_count(), n and c.get_device_name())"
+        words = [sys.executable, "-c", ask]
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
+        assert ran.returncode == 0, ran.stderr
         count, name = ran.stdout.strip().split(" ", 1)
+        if count == "0":
+            pytest.skip("no GPU here: NCCL, bf16, memory and resuming on a GPU are not checked")
         # What one run has compiled, the next one finds.
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
         yield SimpleNamespace(count=2 ** (int(count).bit_length() - 1), name=name)
 
 
 @pytest.fixture(autouse=True)
-def turn(request, tmp_path_factory):
-    """No other test may train while one fills the GPU."""
+def turn(tmp_path_factory):
+    """One test at a time uses the GPUs, because two of them fill one."""
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     with open(shared / "gpu.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if "full" in request.node.name else fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(texts.markov(5007))
-    return path
 
 
 def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
@@ -82,6 +77,7 @@ def test_every_lesson_trains_on_the_gpus_and_agrees(gpus, tmp_path):
 @pytest.mark.parametrize("compiled", ["--no_compile", "--compile"])
 def test_a_killed_gpt_resumes_exactly(preset, own, compiled, gpus, text, tmp_path):
     """With deterministic algorithms: without them, not even two undisturbed runs are equal."""
+    own = {"total_steps": 80, **own}
     words = [preset, *options(data=text, **own), "--deterministic", compiled]
     once, killed = tmp_path / "once", tmp_path / "killed"
     once.mkdir()
@@ -90,10 +86,10 @@ def test_a_killed_gpt_resumes_exactly(preset, own, compiled, gpus, text, tmp_pat
     assert undisturbed.status == 0, undisturbed.tail
     assert ("MFU" in undisturbed.out) == (gpus.name in flops.PEAKS)
     with Process("mingpt", *words, cwd=killed, nproc=gpus.count, launcher=STANDALONE) as it:
-        it.wait_for(r"Step +10 \| train")
+        it.wait_for("checkpoint saved")
         os.kill(it.workers()[-1], signal.SIGKILL)
         assert it.wait() == 0, it.tail
-    assert "Resuming after step 8" in it.out
+    assert "Resuming after step" in it.out
     assert same(once / "mingpt.pt", killed / "mingpt.pt")
 
 
@@ -101,7 +97,8 @@ def test_bf16_learns_as_fp32_does(gpus, text, tmp_path):
     """Losses of 24 steps within 1 %: bf16 keeps 8 binary digits of each factor of a product."""
     losses = {}
     for precision in ("fp32", "bf16"):
-        words = options(data=text, precision=precision, checkpoint_path=f"{precision}.pt")
+        own = {"precision": precision, "dropout": 0.0, "checkpoint_path": f"{precision}.pt"}
+        words = [*options(data=text, **own), "--deterministic"]
         ran = run("mingpt", *words, cwd=tmp_path, nproc=gpus.count, launcher=ONCE)
         assert ran.status == 0, ran.tail
         losses[precision] = torch.tensor(
@@ -116,7 +113,7 @@ def test_a_batch_that_does_not_fit_is_one_line(gpus, text, tmp_path):
     shape = {"model": "gpt2", "block_size": 1024, "micro_batch_size": 8192}
     words = options(data=text, **{**shape, "batch_size": 8192 * gpus.count})
     ran = run("mingpt", *words, cwd=tmp_path, nproc=gpus.count, launcher=ONCE)
-    lines = [line for line in ran.err.splitlines() if "out of memory" in line]
+    lines = [line for line in ran.err.splitlines() if line.startswith("main.py: ")]
     assert len(lines) == 1 and ran.status == 1, ran.tail
     assert re.match(
         r"main.py: the GPU is out of memory \(Tried to allocate [\d.]+ GiB; GPU \d has .*"

@@ -27,7 +27,7 @@ CODE = """
 import lab
 
 log = lab.run("python says.py")
-print("cell:", log.strip())
+print("cell:", log.strip(), lab.run("sleep 3600") or "and no more yet")
 figure, axes = lab.picture("A line that rises")
 axes.plot([1, 2])
 """
@@ -64,6 +64,7 @@ def site(tmp_path_factory):
     for name in ("index", "workshop"):
         site.write(f"docs/pages/{name}.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
     intro = "Intro\n=====\n\nHere.\n" + run_of("python says.py", expect="it says")
+    intro += run_of("sleep 3600", elsewhere="an hour")
     site.write("docs/pages/0_intro.py", gallery_page("0_intro", intro, CODE))
     site.page = f"docs/pages/{site.lesson.page}.py"
     script = "\nThe whole script\n----------------\n\n.. lesson-script:: multigpu\n"
@@ -99,7 +100,7 @@ def test_the_site_has_the_pages_of_the_project(site):
 
 def test_a_page_shows_what_was_recorded_and_figures_with_words(site):
     intro, text = page(site, "0_intro")
-    assert "cell: it says one" in text and "\nit says one" in text
+    assert "cell: it says one and no more yet" in text and "\nit says one" in text
     assert '<svg class="picture wide" aria-hidden="true" aria-label="A line that rises"' in intro
     below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
@@ -133,7 +134,8 @@ def test_no_page_shows_anything_old(site):
     site.edit("docs/pages/0_intro.py", quiet, warns)
     status, output = site.make_docs()
     assert status != 0
-    assert "Traceback" not in output and "to record them: python -m tools.pages record" in output
+    assert "0_intro: a recording is out of date: python says.py\n" in output
+    assert "Traceback" not in output
     status, output = site.record()
     assert status == 0 and "1 of 1 runs do what their pages say" in output
     status, output = site.make_docs()

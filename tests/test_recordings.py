@@ -114,7 +114,7 @@ def test_record_and_check(tmp_path):
     site.write(page, title + run_of("python says.py", expect="one") + run_of("date +%N") + far)
     assert site.record()[0] == 0
     status, output = site.build("text")
-    assert "not measured yet: an hour" in site.built("text/pages/some.txt"), output
+    assert status == 0 and "not measured yet: an hour" in site.built("text/pages/some.txt"), output
     assert site.record("--elsewhere")[1].endswith("1 of 1 runs do what their pages say\n")
     first = site.read(file)
     assert site.record() == (0, "0 of 0 runs do what their pages say\n")

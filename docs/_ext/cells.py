@@ -1,5 +1,7 @@
 """The code of a figure is folded, below the figure. A code cell that warns is an error."""
 
+import itertools
+
 from docutils import nodes
 from sphinx.util import logging
 
@@ -14,15 +16,20 @@ def check_and_fold(app, doctree):
         text = block.astext()
         if "sphx-glr-script-out" in block.get("classes", []) and "Warning" in text:
             logger.warning("a code cell warns: %s", text, location=block)
-        if block.get("language") == "Python" and "lab.picture(" in text:
+        if is_code(block) and "lab.picture(" in text:
             fold_below_figure(block)
+
+
+def is_code(node):
+    return isinstance(node, nodes.literal_block) and node.get("language") == "Python"
 
 
 def fold_below_figure(block):
     """Move the block behind the figure that follows it: see pictures.scrape."""
     cell, start = block.parent, block.parent.index(block)
     block["classes"].append("picture-code")
-    ends = (at for at in range(start, len(cell)) if cell[at].astext().endswith(END))
+    later = itertools.takewhile(lambda at: not is_code(cell[at]), range(start + 1, len(cell)))
+    ends = (at for at in later if cell[at].astext().endswith(END))
     after = next(ends, start) + 1  # of what is not measured yet, there is no figure
     before, end = (nodes.raw("", text, format="html") for text in (BEFORE, "</details>"))
     cell[start:after] = [*cell[start + 1 : after], before, block, end]

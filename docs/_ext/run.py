@@ -26,8 +26,9 @@ Any other shell block is an error, unless it is the body of
 
     .. not-run:: the reason
 
-There may be at most `not_run_ceiling` of those (conf.py). Inline code such as ``python …`` must be
-part of a command that some page runs.
+conf.py says how many of these there may be, `not_run_ceiling`, and how many that are not measured
+yet, `not_measured_ceiling`. Inline code such as ``python …`` must be part of a command that some
+page runs.
 """
 
 import re
@@ -66,7 +67,9 @@ class Run(SphinxDirective):
             raise self.error("run needs shell lines and :expect:, a pattern of their output")
         if book().is_not_measured(lines):
             note(self.env, "commands", *lines)
-            return [not_run(lines, f"not measured yet: {self.options['elsewhere']}")]
+            note(self.env, "not_measured", "\n".join(lines))
+            shown = Block(lines, self.options).part(lines)
+            return [not_run(shown, f"not measured yet: {book().runs[lines].elsewhere}")]
         recording = recorded(self, lines)
         part = Block(lines, self.options)
         if problem := part.problem(recording.ran):
@@ -167,10 +170,11 @@ def check_all(app, env):
             if not any(map(whole_words.search, known)):
                 message = "``%s`` is no part of a command that a page runs"
                 logger.warning(message, text, location=docname)
-    number, ceiling = sum(map(len, noted(env, "not_run").values())), app.config.not_run_ceiling
-    logger.info("%d shell blocks are not run; the ceiling is %d", number, ceiling)
-    if number > ceiling:
-        logger.warning("%d blocks are marked not-run: no more than %d may be", number, ceiling)
+    for kind in ("not_run", "not_measured"):
+        number, ceiling = sum(map(len, noted(env, kind).values())), app.config[f"{kind}_ceiling"]
+        if number > ceiling:
+            message = "%d blocks are marked %s: no more than %d may be"
+            logger.warning(message, number, kind.replace("_", "-"), ceiling)
 
 
 def say_when(app, doctree):
@@ -197,6 +201,7 @@ class Session(BashSessionLexer):
 def setup(app):
     app.add_lexer("console", Session)
     app.add_config_value("not_run_ceiling", 0, "env", types=[int])
+    app.add_config_value("not_measured_ceiling", 0, "env", types=[int])
     app.add_directive("run", Run)
     app.add_directive("not-run", NotRun)
     app.connect("doctree-read", check_blocks)

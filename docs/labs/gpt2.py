@@ -12,7 +12,7 @@ from mingpt import data, tokens
 from mingpt.config import PRESETS
 from mingpt.trainer import Trainer
 
-KINDS = 50_257 if utils.num_gpus() else 257  # the size of the vocabulary: GPT-2 has 50,257
+VOCABULARY = 50_257 if utils.num_gpus() else 257
 
 
 def config(**options):
@@ -25,14 +25,14 @@ def config(**options):
 
 @cache
 def text(size):
-    characters = tokens.build("chars", "".join(map(chr, range(0x10000, 0x10000 + KINDS))))
-    numbers = np.random.default_rng(0).integers(0, KINDS, 4_000_000)
+    characters = tokens.build("chars", "".join(map(chr, range(0x10000, 0x10000 + VOCABULARY))))
+    numbers = np.random.default_rng(0).integers(0, VOCABULARY, 4_000_000)
     return data.TokenDataset(numbers, size, {**characters.about, "key": "random"})
 
 
 def trainer(args):
     """A Trainer whose `_run_step` can be called as often as one likes."""
     torch.manual_seed(0)
-    model = args.build(KINDS)
+    model = args.build(VOCABULARY)
     optimizer = torch.optim.AdamW(model.parameter_groups(args.weight_decay), **args.adamw)
     return Trainer(model, data.StepLoader(text(args.block_size), args), optimizer, args)

@@ -23,12 +23,12 @@ from docs.labs import gpt2
 from mingpt.trainer import ddp_setup
 
 MOMENTS = 48
-KINDS = {  # by the names that kernels have
+KINDS = {  # by the names that kernels have, the first that fits
     "all-reduce": "nccl",
+    "compiled": "^triton",
     "attention": "flash|fmha|sdpa|attention",
     "matrix products": "gemm|cutlass|nvjet|xmma|cublas",
-    "optimizer": "adam|multi_tensor",
-    "compiled": "^triton",
+    "optimizer, clip": "adam|multi_tensor",
     "others": "",
 }
 
@@ -47,6 +47,7 @@ def memory(events, marks, first):
         most = max([before, *(size for moment, size in points if left <= moment < right)])
         phase = [name for name, begin in marks if begin <= left][-1]
         yield f"{(left - start) / 1e3:6.1f} ms | {most / 2**30:6.2f} GiB | {phase}"
+    yield from (f"{(begin - start) / 1e3:6.1f} ms | {phase} begins" for phase, begin in marks[1:-1])
 
 
 def streams(trace):
@@ -124,9 +125,9 @@ def main():
 
 
 if __name__ == "__main__":
-    ddp_setup()
     if not utils.num_gpus():
-        sys.exit("this needs a GPU")
+        sys.exit("this needs a GPU; docs.labs.gpu_memory counts without one")
+    ddp_setup()
     main()
     dist.barrier()
     dist.destroy_process_group()

@@ -10,23 +10,22 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Every figure on this page names the device on which it was measured. Where none is shown, it has
-# not been measured yet, and the note below the command says so. What is counted needs no GPU.
+# Each figure names its device. A note marks what has not been measured yet. Counts need no GPU.
 
 # %% [markdown]
 # The same scripts
 # ----------------
 #
-# No lesson has a line for GPUs alone. ``utils.py`` finds them, the default backend for them is
-# NCCL, and ``--nproc_per_node=gpu`` starts one process per GPU. With one GPU there is one process,
-# so its weights must be equal to those of ``single_gpu.py``:
+# None of the four scripts has a line for GPUs alone. ``utils.py`` finds them, and the default
+# backend for them is NCCL. One process per GPU trains (``--nproc_per_node=gpu``). One process on one
+# GPU must end with the weights of ``single_gpu.py``:
 #
 # .. run::
 #    :expect: (?m)^equal
 #    :elsewhere: it needs a GPU
 #
 #    python single_gpu.py 50 10 | tail -n 2
-#    torchrun --standalone --nproc_per_node=gpu multinode.py 50 10 | tail -n 2
+#    torchrun --standalone --nproc_per_node=1 multinode.py 50 10 | tail -n 2
 #    python docs/labs/same.py single_gpu.pt multinode.pt
 #
 # A script that finds no GPU says so in its first line, and why. To train on the CPU of a machine
@@ -37,15 +36,17 @@ On GPUs
 # ------------------
 #
 # The model is GPT-2 with 124 million weights, on random tokens, with 16 sequences of 1,024 tokens
-# per GPU. Each row adds one change to the row above. The rows below the ladder are compared with
-# the row that they name:
+# per GPU. Each row adds one change to the row above. The last rows name the row with which they are
+# compared. A line has the tokens per second, the factor over that other row, the *MFU* (model FLOPs
+# utilization: the share of the GPU's theoretical peak that the model's arithmetic reaches), the peak
+# of the memory, and how many graphs were compiled:
 #
 # .. run::
 #    :expect: compiled whole
 #    :elsewhere: it needs a GPU and a clone of nanoGPT
 #    :timeout: 560
 #
-#    torchrun --standalone --nproc_per_node=gpu -m docs.labs.gpu_ladder --nanogpt nanoGPT
+#    torchrun --standalone --nproc_per_node=gpu -m docs.labs.gpu_ladder --nanogpt ~/nanoGPT
 
 # %%
 import re
@@ -53,13 +54,14 @@ import re
 import lab
 
 log = lab.run(
-    "torchrun --standalone --nproc_per_node=gpu -m docs.labs.gpu_ladder --nanogpt nanoGPT",
+    "torchrun --standalone --nproc_per_node=gpu -m docs.labs.gpu_ladder --nanogpt ~/nanoGPT",
 )
 rows = re.findall(r"^(.+?) +\| +([\d,]+) tokens/s", log, re.MULTILINE)
 rows = [(name, int(speed.replace(",", ""))) for name, speed in rows]
-if rows:
+if log:
+    fastest, most = max(rows, key=lambda row: row[1])
     figure, axes = lab.picture(
-        "Tokens per second of each row: " + ", ".join(f"{name} {speed:,}" for name, speed in rows) + ".",
+        f"Tokens per second of each row of the table. The fastest, {fastest}, has {most:,}.",
         height=3.2,
     )
     colors = [lab.COLORS["nanoGPT" in name] for name, _ in rows]
@@ -68,30 +70,30 @@ if rows:
     axes.invert_yaxis()
 
 # %% [markdown]
-# - **tf32** and **bf16**: the Tensor Cores multiply numbers of fewer digits, and memory moves half
-#   the bytes. ``precision`` is ``bf16`` by itself on a GPU that has it.
-# - **vocabulary padded**: Tensor Cores are fast only if rows lie at multiples of 16 bytes. GPT-2
-#   has 50,257 tokens, an odd number, and the matrix that maps to them has as many rows. So the
-#   model adds rows of zeros within the product and cuts off their results. Weights, checkpoints and
-#   the loss stay as they are. Compiled code pads by itself, but not with ``--deterministic``.
-# - **compiled**: Inductor fuses the small operations between the products. DDP lets it cut the
-#   graph where buckets end, so that sending overlaps with ``backward()``. One process sends
-#   nothing, so it should not cut: see "Fewer messages, copies and kernels" in :doc:`5c_fast`. On
-#   one H200 (PyTorch 2.11, beside other load) this alone took the trainer from 356,000 tokens per
-#   second to 450,000.
+# - **tf32**: the GPU's *Tensor Cores*, its units for matrix products, multiply with fewer bits, but
+#   memory still moves 32. **bf16**: they are twice as fast, and memory moves half the bytes. The
+#   trainer takes ``bf16`` by itself on a GPU that has it.
+# - **vocabulary padded**: GPT-2 has 50,257 tokens. That is an odd number, so most rows of logits
+#   begin at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
+#   within the product, and cuts off the extra logits. Weights, checkpoints and the loss stay as they
+#   are. Compiled code pads too, if a trial shows that it is faster. With ``--deterministic`` it makes
+#   no trials.
+# - **compiled**: ``torch.compile`` fuses the small operations between the products. By default it
+#   cuts the graph where DDP's buckets end, so that sending overlaps with ``backward()``. One process
+#   sends nothing, so it should not cut: "Fewer messages, copies and kernels" in :doc:`5c_fast`.
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
-# MFU (model FLOPs utilization) is the share of the GPU's theoretical peak that the model's
-# arithmetic reaches. `nanoGPT <https://github.com/karpathy/nanoGPT>`__ is the best known code for
-# this model. Here it trains the same model, biases included, on the same tokens in the same call.
+# `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the same
+# shape, biases included, on the same tokens in the same process. Its GELU is the exact one; ours is
+# the approximation that GPT-2 was trained with. Neither of the two is cut at buckets.
 
 # %% [markdown]
 # What the memory holds
 # ---------------------
 #
 # A training step holds the weights, their gradients, AdamW's two averages, and what the forward
-# pass keeps for the backward pass. All of it can be counted without a GPU, on *fake tensors*, which
-# have shapes but no numbers:
+# pass keeps for the backward pass. This can be counted without a GPU, on *fake tensors*, which have
+# shapes but no numbers:
 #
 # .. run::
 #    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +8.4
@@ -107,7 +109,7 @@ PARTS = "weights", "gradients", "AdamW", "kept for backward"
 figure, axes = lab.picture(
     "Memory of a step of GPT-2 in bf16, in GiB, by micro-batch: "
     + "; ".join(f"{row[0]:.0f} sequences, {sum(row[1:5]):.1f}" for row in counted)
-    + ". Weights, gradients and AdamW's averages are 1.9 of each, the rest grows with the batch.",
+    + ". Weights, gradients and AdamW's averages together take 1.9 GiB in each row.",
     height=2.2,
 )
 for place, row in enumerate(counted):
@@ -124,15 +126,18 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS]
 figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
-# The first three do not depend on the batch: 16 bytes per weight. What is kept grows with the
-# tokens, half a gigabyte per sequence, and soon is nearly all. So the micro-batch is the first thing to lower
-# when memory runs out, and ``--micro_batch_size`` does so without a change to the training: the
-# process accumulates.
+# The first three do not depend on the batch: 16 bytes per weight. What is kept in ``bf16`` has a
+# fixed part too, 0.23 GiB: the 16-bit copies that autocast makes of the matrices. The rest grows
+# with the tokens, by half a gigabyte per sequence, and is soon nearly everything. More than a third
+# of it is one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
-# A real step needs more than this at its peak, because operations have results that live for a
-# moment. The largest are the logits: 16 · 1,024 · 50,304 numbers, 3 GiB in fp32, and their
-# gradient. Compiled code keeps less, since fused operations store no results in between. This is
-# one compiled step, from the allocator's own history, followed by the kernels of the next step:
+# So if memory runs out, lower the micro-batch first. ``--micro_batch_size`` does so without a change
+# to the training, because the process then adds up the gradients of more micro-batches.
+#
+# A real step needs more than this at its peak. For a moment the logits also exist in ``bf16`` and in
+# fp32, and in the backward pass so does their gradient. Compiled code keeps less: fused operations
+# store no results in between, and cheap ones are computed again in the backward pass. This is one
+# compiled step, from the history of PyTorch's allocator, followed by the kernels of the next step:
 #
 # .. run::
 #    :expect: GiB
@@ -144,30 +149,34 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # %%
 log = lab.run("torchrun --standalone --nproc_per_node=gpu -m docs.labs.gpu_step 16 --compile")
 points = re.findall(r"([\d.]+) ms \| +([\d.]+) GiB \| (\w+)", log)
-if points:
-    times, sizes = ([float(point[at]) for point in points] for at in (0, 1))
+points = [(float(time), float(size), phase) for time, size, phase in points]
+if log:
+    times, sizes, phases = zip(*points, strict=True)
+    peak = max(sizes)
     figure, axes = lab.picture(
-        f"The memory of tensors in one step: from {sizes[0]:.1f} GiB it rises in the forward pass "
-        f"to a peak of {max(sizes):.1f} GiB, and falls in the backward pass."
+        f"The memory of tensors in one step. It begins at {sizes[0]:.1f} GiB, has its peak of "
+        f"{peak:.1f} GiB in the phase {phases[sizes.index(peak)]}, and ends at {sizes[-1]:.1f} GiB."
     )
     axes.fill_between(times, sizes, step="post", alpha=0.4)
-    for name in ("backward", "optimizer"):
-        begin = next(time for time, _, phase in points if phase == name)
+    for begin, phase in re.findall(r"([\d.]+) ms \| (\w+) begins", log):
         axes.axvline(float(begin), color=lab.COLORS[1], linewidth=1)
-        axes.annotate(f" {name}", (float(begin), max(sizes)))
-    axes.set(xlabel="milliseconds", ylabel="GiB", ylim=0)
+        axes.annotate(f" {phase}", (float(begin), peak))
+    axes.set(xlabel="milliseconds, when Python asked for the memory", ylabel="GiB", ylim=0)
 
 # %% [markdown]
-# The lab uses two tools that you can use in any script. ``torch.cuda.memory`` records every
-# allocation with the line that made it, and https://docs.pytorch.org/memory_viz draws the file:
+# It begins at the weights, the averages and the gradients, which lie in DDP's buckets and stay there.
+# The lab uses two tools that you can use in any script. The first records every allocation with the
+# line that made it. Its name has an underscore, but PyTorch documents it, and
+# https://docs.pytorch.org/memory_viz draws the file:
 #
 # .. literalinclude:: ../labs/gpu_step.py
 #    :pyobject: remembered
 #
-# And ``torch.profiler`` records every kernel with its stream. DDP's all-reduces run on a stream of
-# NCCL, beside the stream that computes. Their time "beside another stream" is hidden; only the rest
-# makes a step longer. With one GPU there is no second stream. :doc:`beyond_look_inside` reads such
-# a trace across ranks.
+# The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on a
+# stream of NCCL, beside the stream that computes. Time beside another stream is mostly hidden, but
+# NCCL takes some multiprocessors from ``backward()``. A long all-reduce may also be one that waits
+# for a slow rank: :doc:`beyond_look_inside` reads such traces across ranks. With one GPU NCCL
+# launches no kernel, so there is one stream.
 
 # %% [markdown]
 # The same bits on a GPU
@@ -175,8 +184,9 @@ if points:
 #
 # On a CPU this trainer computes the same bits in each run. On a GPU it does not: some kernels add
 # numbers in the order in which their threads finish, and each order rounds differently. On an
-# NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` had the training losses 2.4849 and
-# 2.4788 after 50 steps. If such a run differs from another, you cannot tell a mistake from chance.
+# NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` with ``--no_compile`` had the training
+# losses 2.4849 and 2.4788 after 50 steps. If such a run differs from another, you cannot tell a
+# mistake from chance. The trainer has no option for this yet:
 #
 # .. run::
 #    :expect: mingpt@11 does
@@ -212,12 +222,13 @@ if points:
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
 #
-# This is ``mingpt/trainer.py``, line for line. What the option costs, and whether it holds, takes a
-# GPU and three runs, the first one without it:
+# This is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it holds, run
+# this on a GPU. The first run is without it:
 #
 # .. run::
 #    :expect: (?m)^equal
 #    :mark: tokens/s
+#    :show: 0 1
 #    :elsewhere: it needs a GPU
 #
 #    torchrun --standalone --nproc_per_node=gpu -m mingpt.main gpu --total_steps 300 --log_every 100
@@ -229,48 +240,51 @@ if points:
 # When the memory is full
 # -----------------------
 #
-# The first allocation that does not fit raises ``torch.OutOfMemoryError``. The scripts print it in
-# one line, with what was asked for and what is free. In this order:
+# The first allocation that does not fit raises ``torch.OutOfMemoryError``. The scripts print one
+# line, with what was asked for and what is free. Try in this order:
 #
 # #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes. A rank of an earlier run may
 #    have survived, or a colleague works there.
 # #. **Lower the micro-batch.** The result stays the same up to rounding, only slower.
-# #. **Compile**, and use ``bf16``. Both keep less for the backward pass.
+# #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``: a third
 #    more arithmetic, and most of what is kept goes.
 # #. **Shard** the optimizer's state, then gradients and weights: "When DDP is not enough" in
 #    :doc:`5c_fast`.
 #
-# If the message says that much memory is "reserved by PyTorch but unallocated", it is in pieces:
-# ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`` helps. All ranks must have room for the
-# largest share, so the rank with the least free memory decides.
+# If PyTorch's own message says that much memory is "reserved by PyTorch but unallocated", it may be
+# in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch 2.9:
+# ``PYTORCH_CUDA_ALLOC_CONF``). Under DDP every rank needs as much, so the GPU with the least free
+# memory decides.
 
 # %% [markdown]
 # From one GPU to eight, and to nodes
 # -----------------------------------
 #
-# The command changes in one number, and the batch per process with it: the GPT divides
-# ``--batch_size`` among the processes. Three things decide how fast the GPUs exchange gradients.
+# The same command uses all GPUs of a node, and the GPT divides ``--batch_size`` among the processes.
+# Three things decide how fast the GPUs exchange gradients.
 #
-# **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. ``NV18`` means 18 NVLinks between two
-# GPUs, ``PIX`` and ``PXB`` PCIe switches, ``PHB`` and ``NODE`` a way through the CPU, and ``SYS`` one between
-# two CPUs. From left to right each is slower.
+# **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. ``NV18`` means that two GPUs are
+# connected by 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches, ``PHB`` and
+# ``NODE`` a path through the CPU, and ``SYS`` one between NUMA nodes, usually two CPUs. In this order
+# each is slower.
 #
-# **Where the processes run.** On a machine with two CPUs, a process should run on the one that its
-# GPU hangs on. torchrun binds it there with ``--numa-binding=node``; PyTorch's `documentation
-# <https://docs.pytorch.org/docs/main/elastic/numa.html>`__ expects 1 to 10 %.
+# **Where the processes run.** On a machine with several NUMA nodes, a process should run on the one
+# to which its GPU is connected. torchrun binds it there with ``--numa-binding=node`` (torch 2.9 and
+# later). PyTorch's `documentation
+# <https://docs.pytorch.org/docs/main/elastic/numa.html>`__ says that this typically gains 1 to 10 %,
+# and sometimes nothing.
 #
-# **Whether they reach each other directly.** NCCL copies from GPU to GPU (*P2P*) if the driver says
-# that it works. NVIDIA's drivers do not offer it on most GeForce cards. On some machines with such
-# cards, or with an IOMMU, P2P is offered and hangs or returns zeros: with two RTX 4090,
-# ``all_reduce_perf`` of NVIDIA's own tests hung (`issue 117
+# **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if the
+# driver says that this works. On some machines it does not: with two RTX 4090, NVIDIA's own test of
+# the all-reduce hung, and copies between the GPUs were zeros (`issue 117
 # <https://github.com/NVIDIA/nccl-tests/issues/117>`__). If the first all-reduce hangs, try
-# ``NCCL_P2P_DISABLE=1``. If that helps, fix the machine, since all gradients now go through host
-# memory.
+# ``NCCL_P2P_DISABLE=1``. If that helps, look for the cause, such as the driver or the IOMMU, since all
+# gradients now go through host memory.
 #
 # Other variables that are worth knowing: ``NCCL_SOCKET_IFNAME`` names the network interface,
-# ``NCCL_IB_DISABLE=1`` shows whether InfiniBand is the fault, ``NCCL_ALGO=Ring`` fixes how sums are
-# ordered, within one topology. NVIDIA's `list
+# ``NCCL_IB_DISABLE=1`` shows whether InfiniBand is the fault, and ``NCCL_ALGO=Ring`` fixes the
+# algorithm. The order of the sums still depends on the topology. NVIDIA's `list
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ says which of them are for
 # debugging only, and should be removed afterwards.
 
@@ -324,14 +338,14 @@ if points:
 #    :next: :doc:`your_script`, to do the same with a script of yours
 #    :also: torch.use_deterministic_algorithms, torch.cuda.memory.memory_allocated, torch.profiler.profile
 #
-#    You can now say which change makes a GPU faster and by how much, count a step's memory before
-#    you have the GPU, and repeat a run bit for bit.
+#    You can now say why a change makes a GPU faster, count a step's memory before you have the GPU,
+#    and repeat a run bit for bit.
 #
 #    .. fold:: A model has 1 billion weights and trains in bf16 autocast with AdamW. Does it fit into 24 GB?
 #
-#       Weights, gradients and two averages take 16 bytes per weight, so 16 GB. 8 GB are left for
-#       what the forward pass keeps and for the results of a moment. That is enough for a small
-#       micro-batch, if the GPU has nothing else to hold.
+#       Barely. Weights, gradients and averages take 16 bytes per weight, so 16 GB. Autocast's copies
+#       take 2 GB more, and CUDA itself about 1 GB. Some 5 GB are left for what else the forward pass
+#       keeps: a micro-batch of one or two.
 #
 #    .. fold:: Two runs with the same seed differ on a GPU. Is that a bug?
 #
@@ -341,4 +355,5 @@ if points:
 #
 #    .. fold:: A step takes 40 ms, and NCCL's kernels run for 15 ms, of which 14 ms beside others. Would a faster network help?
 #
-#       Hardly. Only 1 ms of the step is not hidden.
+#       Hardly. Only 1 ms of the step is not hidden, and what the other 14 ms take from
+#       ``backward()``.

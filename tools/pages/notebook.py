@@ -123,10 +123,11 @@ def _shown(found):
     """What a directive shows, in Markdown."""
     match found.name:
         case "run":  # which a reader cannot repeat here
-            lines = directives.commands(found.body, _lessons())
-            recording = book().kept.get(tuple(lines))
+            lines = tuple(directives.commands(found.body, _lessons()))
+            recording = book().kept.get(lines)
             if not recording:
-                return f"{_fenced(chr(10).join(lines), 'sh')}\n\n*Not measured yet.*"
+                shown = _fenced("\n".join(lines), "sh")
+                return f"{shown}\n\n*Not measured yet: {found.options['elsewhere']}.*"
             text = Block(recording.lines, found.options).shown(recording.ran)
             where = f"{recording.date}, {recording.machine} ({recording.elsewhere})"
             return f"{_fenced(text)}\n\n*{where}.*"

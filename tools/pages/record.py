@@ -3,6 +3,7 @@
     python -m tools.pages record               what is missing, out of date or was edited by hand
     python -m tools.pages record 2_multigpu    all commands of a page, docs/pages/2_multigpu.py
     python -m tools.pages record --all         all commands of all pages
+    python -m tools.pages record --elsewhere   what the others leave out: it needs a GPU, or an hour
 
 With `--check` nothing is written: it runs the same commands and compares their status, `:expect:`
 and `:mark:` with the page. `--check --some COMMIT` is for CI. It fails unless every recording holds
@@ -32,24 +33,25 @@ BUDGET = 600  # seconds, as recorded; a third of that with AT_ONCE
 
 def record(options) -> int:
     """Returns 0, or 1 if a command did not do what its page says. Raises UserError."""
-    if options.some and not options.check:
+    if options.some and (options.elsewhere or not options.check):
         raise UserError("--some is a part of --check: record --check --some COMMIT")
     if shutil.which("nvidia-smi") and not options.elsewhere:
-        raise UserError("this machine has a GPU, and the pages show what happens without one")
-    book = Book()
-    if unknown := set(options.pages) - {page.stem for page in runs.pages(book.root)}:
+        why = "this machine has a GPU, and the pages show what happens without one"
+        raise UserError(f"{why}: record --elsewhere runs what needs one")
+    own = book()
+    if unknown := set(options.pages) - {page.stem for page in runs.pages(own.root)}:
         raise UserError(f"no page is called {', '.join(sorted(unknown))}: see docs/pages")
-    chosen = [run for run in book.runs.values() if bool(run.elsewhere) == options.elsewhere]
+    chosen = [run for run in own.runs.values() if bool(run.elsewhere) == options.elsewhere]
     if options.some:
-        chosen = book.some(chosen, options.some)
+        chosen = own.some(chosen, options.some)
     elif options.pages:
         chosen = [run for run in chosen if set(run.pages) & set(options.pages)]
     elif not options.all:
-        chosen = [run for run in chosen if book.kept.problem_of(run.lines)]
+        chosen = [run for run in chosen if own.kept.problem_of(run.lines)]
     if not options.check:
-        book.tidy()
+        own.tidy()
     try:
-        wrong = book.run(chosen, write=not options.check)
+        wrong = own.run(chosen, write=not options.check)
     except KeyboardInterrupt:
         print("interrupted: what had ended is recorded, record goes on from there", file=sys.stderr)
         sys.stdout.flush()
@@ -103,18 +105,20 @@ class Book:
 
     def is_not_measured(self, lines: runs.Lines) -> bool:
         """Whether these lines need a machine that nobody has had yet."""
-        return bool(self.runs[lines].elsewhere) and lines not in self.kept.all
+        run = self.runs.get(lines)
+        return bool(run and run.elsewhere) and lines not in self.kept.all
 
-    def check(self):
-        """Raise UserError if a recording does not hold."""
+    def check(self, orphans: bool = False):
+        """Raise UserError if a recording does not hold or, with `orphans`, belongs to no page."""
         bad = [
             f"{run.pages[0]}: a recording {problem}: {run.lines[-1]}"
+            + " (record --elsewhere, or git checkout docs/recorded)" * bool(run.elsewhere)
             for run in self.runs.values() if not self.is_not_measured(run.lines)
             if (problem := self.kept.problem_of(run.lines))
         ]  # fmt: skip
         bad += [
             f"{page}: the page does not show {lines[-1]}, or is not the first that does"
-            for page, found in self.kept.of_pages.items() for lines in found
+            for page, found in self.kept.of_pages.items() if orphans for lines in found
             if lines not in self.runs or self.runs[lines].pages[0] != page
         ]  # fmt: skip
         if bad:
@@ -122,7 +126,7 @@ class Book:
 
     def some(self, chosen: list[runs.Run], commit: str) -> list[runs.Run]:
         """What CI runs of a commit. Raises UserError if a recording does not hold."""
-        self.check()
+        self.check(orphans=True)
         part, before = self._part_and_parent(commit)
         first, others = [], []
         for run in chosen:
@@ -135,7 +139,7 @@ class Book:
             seconds += self.kept.get(run.lines).seconds
             if seconds <= BUDGET:
                 found.append(run)
-        print(f"{len(self.runs)} recordings hold; {len(found)} run again")
+        print(f"{len(self.kept.all)} recordings hold; {len(found)} run again")
         if seconds > BUDGET:
             left = len(first) + len(others) - len(found)
             print(f"{left} more do not, since all would take {seconds:.0f} s", flush=True)

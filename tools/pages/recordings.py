@@ -14,7 +14,10 @@ import json
 import os
 import platform
 import re
+import shutil
+import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,8 +72,17 @@ class Recording:
 def of_now(ran: Iterable[Ran], key: str, elsewhere: str) -> Recording:
     """The recording of a run that has just ended on this machine."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    facts = today, version("torch"), platform.python_version(), _processor()
+    processor = (elsewhere and _gpus()) or _processor()
+    facts = today, version("torch"), platform.python_version(), processor
     return Recording(tuple(ran), key, *facts, elsewhere)
+
+
+def _gpus():
+    if not shutil.which("nvidia-smi"):
+        return None
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    names = Counter(subprocess.run(words, capture_output=True, text=True).stdout.splitlines())
+    return ", ".join(f"{count} × {name}" for name, count in names.items())
 
 
 def _processor():

@@ -109,7 +109,8 @@ class Run:
 
     @property
     def is_alone(self) -> bool:
-        return self.option("alone") is not None
+        """Whether nothing else may run: it measures time, or needs the GPU for itself."""
+        return bool(self.elsewhere) or self.option("alone") is not None
 
     @property
     def elsewhere(self) -> str | None:
@@ -136,8 +137,11 @@ def of_all(root: Path) -> dict[Lines, Run]:
 
 
 def pages(root: Path) -> list[Path]:
+    """All pages, but those of lessons in beyond/ that somebody has deleted."""
+    lessons = {lesson.page for lesson in series.load(root)}
     found = (root / "docs").glob("*.rst"), *map((root / "docs/pages").glob, ("*.py", "*.rst"))
-    return sorted(filter(series.own(root), (page for pages in found for page in pages)))
+    own = filter(series.own(root), (page for pages in found for page in pages))
+    return sorted(p for p in own if not p.stem.startswith("beyond_") or p.stem in lessons)
 
 
 def of_page(page: Path, lessons: series.Series) -> Iterator[Block]:
