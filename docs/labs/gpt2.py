@@ -1,4 +1,4 @@
-"""The GPT's trainer on random tokens, for the labs that measure it."""
+"""Build the GPT's trainer on random tokens. The labs about GPUs measure it."""
 
 import os
 from dataclasses import replace

@@ -7,8 +7,8 @@ from the row that they name. If --nanogpt names a clone of nanoGPT, its model
 and optimizer train beside ours, in a loop like its own. All rows take turns in
 one process, so what else slows the machine down slows all of them. Printed are
 the median of a row's turns, its factor, the MFU, the peak of the memory, and
-how many graphs were compiled. It takes a GPU of 80 GB and some six minutes.
-Without a GPU, the model is a small one.
+how many graphs were compiled. The models of all rows stay in memory. Without a
+GPU, the model is a small one.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10, help="per turn")
     options = parser.parse_args()
     sys.path.insert(0, options.nanogpt or "")
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read once, for the deterministic row
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # --deterministic needs it
     torch._dynamo.config.recompile_limit = 64  # each row compiles the same code
     torch._dynamo.config.automatic_dynamic_shapes = False  # a second batch size has its own code
     rows = {name: Row(name, **change) for name, change in LADDER.items()}

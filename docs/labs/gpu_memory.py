@@ -18,11 +18,11 @@ from mingpt.model import GPT, GPTConfig
 GIB = 2**30
 
 
-def count(size, dtype=torch.bfloat16, dropout=0.0):
+def count(size, dtype):
     """Bytes of the weights, and of what a forward pass of `size` sequences keeps."""
     kept = []
     with FakeTensorMode():
-        model = GPT(GPTConfig.preset("gpt2", dropout=dropout))
+        model = GPT(GPTConfig.preset("gpt2", dropout=0.0))
         tokens = torch.zeros(size, model.config.block_size, dtype=torch.long)
         keep = saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda it: it)
         with keep, torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -35,7 +35,7 @@ def count(size, dtype=torch.bfloat16, dropout=0.0):
 if __name__ == "__main__":
     print("micro-batch | weights | gradients | AdamW | kept in bf16 | kept in fp32, GiB")
     for size in map(int, sys.argv[1:]):
-        (weights, half), (_, full) = count(size), count(size, torch.float32)
+        (weights, half), (_, full) = count(size, torch.bfloat16), count(size, torch.float32)
         state = [weights, weights, 2 * weights]
         row = [f"{number / GIB:.2f}" for number in (*state, half, full)]
         print(f"{size:<11} | {row[0]:>7} | {row[1]:>9} | {row[2]:>5} | {row[3]:>12} | {row[4]:>12}")

@@ -344,8 +344,8 @@ if log:
 #    .. fold:: A model has 1 billion weights and trains in bf16 autocast with AdamW. Does it fit into 24 GB?
 #
 #       Barely. Weights, gradients and averages take 16 bytes per weight, so 16 GB. Autocast's copies
-#       take 2 GB more, and CUDA itself about 1 GB. Some 5 GB are left for what else the forward pass
-#       keeps: a micro-batch of one or two.
+#       take 2 GB more. At most 6 GB are left for CUDA itself and what else the forward pass keeps, so
+#       the micro-batch must be small.
 #
 #    .. fold:: Two runs with the same seed differ on a GPU. Is that a bug?
 #

@@ -104,7 +104,7 @@ class Book:
         recordings.write(self.kept.file(page), [one for one in found if one])
 
     def is_not_measured(self, lines: runs.Lines) -> bool:
-        """Whether these lines need a machine that nobody has had yet."""
+        """Whether these lines need another machine, and have no recording from one yet."""
         run = self.runs.get(lines)
         return bool(run and run.elsewhere) and lines not in self.kept.all
 
@@ -160,7 +160,7 @@ class Book:
 
 @functools.cache
 def book() -> Book:
-    """The book as it is when a build begins: a build is one process."""
+    """The book of this tree, read once per process."""
     return Book()
 
 
