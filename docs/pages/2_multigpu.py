@@ -305,6 +305,10 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    ``destroy_process_group`` ends the threads and closes the connections. After an exception it
 #    does not run. Then the process ends anyway, and ``guard.py`` sees to it that this cannot hang.
 #
+#    ``main`` has returned by then, so there is no DDP model any more. One that is still there holds
+#    the group, and the process may hang when the model goes: see :doc:`symptoms`, "A hang after the
+#    last line".
+#
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
 #

@@ -230,6 +230,9 @@ From your script to DDP
 #    terminates the other processes. ``multigpu.py`` also has a barrier here, which keeps a rank
 #    from reporting success before the last checkpoint is on the disk.
 #
+#    The call stands behind ``main()``, so that the DDP model is gone: a group that a model still
+#    holds may hang (:doc:`symptoms`, "A hang after the last line").
+#
 #    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway, and
 #    if they do so after ``init_process_group``, it keeps a reference to the group. A run may then
 #    die with SIGABRT when Python ends: see the end of :doc:`2_multigpu`, where ``utils.set_device``

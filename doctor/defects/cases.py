@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CORRECT = (Path(__file__).parent / "correct_trainer.py").read_text(encoding="utf-8")
+LAST = "            save(model, optimizer, schedule, epoch + 1)\n"  # of train()
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ CASES = [
         "            scaler.step(optimizer)\n",
         "clip_grad_norm_", ("state-missing",),
     ),
-    Case("fixed-port", "{free.getsockname()[1]}", "29731", "29731"),
+    Case("fixed-port", "{held.getsockname()[1]}", "29731", "29731"),
     Case(
         "sync-every-microstep", "_, loss = model(tokens, targets)\n",
         "model(tokens, targets)[1].backward()\n            _, loss = model(tokens, targets)\n",
@@ -105,18 +106,18 @@ CASES = [
         "[schedule.step() for _ in range(world_size)]", None,
     ),
     Case(
-        "unequal-steps", "    dist.barrier()\n",
-        "    if rank == 0:\n        model.module(tokens, targets)\n        optimizer.step()\n"
-        "    dist.barrier()\n", None,
+        "unequal-steps", LAST,
+        f"{LAST}    if rank == 0:\n        model.module(tokens, targets)\n"
+        "        optimizer.step()\n", None,
     ),
     Case(
-        "hung", "    dist.barrier()\n",
-        "    dist.broadcast(mean, 1) if rank == 0 else dist.all_reduce(mean)\n",
+        "hung", LAST,
+        f"{LAST}    dist.broadcast(mean, 1) if rank == 0 else dist.all_reduce(mean)\n",
         "dist.broadcast(mean, 1)", ("calls-differ",),
     ),
     Case(
-        "calls-differ", "    dist.barrier()\n",
-        "    dist.all_reduce(mean) if rank == 0 else dist.broadcast(mean, 0)\n",
+        "calls-differ", LAST,
+        f"{LAST}    dist.all_reduce(mean) if rank == 0 else dist.broadcast(mean, 0)\n",
         "dist.broadcast(mean, 0)", ("hung", "crashed"),
     ),
     Case(

@@ -75,8 +75,7 @@ def evaluate(model, loader):
     return counts[0] / counts[1]
 
 
-def train(rank, address, world_size):
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
+def train(rank, world_size):
     torch.manual_seed(rank)
     dataset = Tokens()
     training, held = random_split(dataset, [64, 16], torch.Generator().manual_seed(2))
@@ -105,12 +104,18 @@ def train(rank, address, world_size):
         evaluate(model, held_loader)
         if rank == 0 and (epoch + 1) % SAVE_EVERY == 0:
             save(model, optimizer, schedule, epoch + 1)
+
+
+def worker(rank, address, world_size):
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
+    train(rank, world_size)  # DDP must end before the group, or gloo may hang
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    mp.start_processes(train, (address, 2), nprocs=2, start_method="fork")
+    with socket.socket() as held:  # so that no other program gets the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        mp.start_processes(worker, (address, 2), nprocs=2, start_method="fork")

@@ -73,7 +73,7 @@ BASES = {
     "nothing": "",
     "forking trainer": CORRECT,
     "trainer": CORRECT.partition('if __name__ == "__main__"')[0]
-    + 'train(int(os.environ["RANK"]), "env://", int(os.environ["WORLD_SIZE"]))\n',
+    + 'worker(int(os.environ["RANK"]), "env://", int(os.environ["WORLD_SIZE"]))\n',
 }
 LAUNCHES = {"python": PYTHON, "torchrun": TORCHRUN, "launch.py": ("python", "launch.py")}
 OWN = {"plan", "cpu", "status", "severe", "has", "lacks", "evidence", "at", "unexamined", "limit",
