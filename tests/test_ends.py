@@ -134,14 +134,17 @@ destroy = lesson.dist.destroy_process_group
 def show_and_destroy():
     print("with the group:", *threads())
     destroy()
+    print("without:", *threads())
 lesson.dist.destroy_process_group = show_and_destroy
 lesson.worker(lesson.utils.parse_args(lesson.__doc__, resume=True))
-print("without:", *threads())
 """
 
 
 def test_no_thread_of_the_group_outlives_it(tmp_path):
-    """Such a thread may hold tensors while the interpreter exits, which sometimes is a SIGABRT."""
+    """Such a thread may hold tensors while the interpreter exits, which sometimes is a SIGABRT.
+
+    So DDP does not, either. It would wait for these threads with Python's lock, which may hang.
+    """
     process = run(
         [sys.executable, "-c", THREADS, ROOT / "multigpu_torchrun.py", "1", "1"],
         cwd=tmp_path,
