@@ -81,12 +81,12 @@ MISTAKES = {
     ),
     "a batch too large": Mistake(
         "single_gpu", "1 1",
-        r"the GPU is out of memory \(Tried to allocate 3.07 GiB; GPU 0 .* 1.20 GiB is free\): "
-        "lower --micro_batch_size or .*",
+        r"the GPU is out of memory \(Tried to allocate 3.07 GiB; GPU 0 .* 1.20 GiB is free; "
+        r"Process 7 has .* in use\): lower --batch_size \(of the GPT --micro_batch_size\), or .*",
         before=OUT_OF_MEMORY.format(TOO_LARGE),
     ),
     "a GPU that is full": Mistake(
-        "multinode", "1 1", r"the GPU is out of memory \(its driver cannot start\): .*nvidia-smi.*",
+        "multinode", "1 1", r"the GPU is out of memory \(even its driver .*\): .*nvidia-smi.*",
         ALONE, OUT_OF_MEMORY.format(NO_DRIVER),
     ),
     "no folder": path("no/a.pt", r"cannot write to .*/no \(No such file .*\): pass another .*"),

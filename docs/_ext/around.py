@@ -1,9 +1,8 @@
-"""What surrounds a page: the strip `Introduction || What is DDP || …` on top, its place in the
-series, the contents in the sidebar, the footer; and llms.txt, the list of all pages as text.
+"""What surrounds a page: the chapters on top, all pages and its contents in the sidebar, and the
+footer; and llms.txt, the list of all pages as text.
 
 The names are the pages' titles, and the order is that of the toctrees of index, of which the first
-is the series. A page that has its own toctree is the first of several parts, which a second line of
-the strip lists.
+is the series: its pages are numbered chapters.
 
 `repository` in conf.py is the address of the repository, such as https://github.com/you/name.
 Links to it, to its issues and to the source of a page exist only if it is set.
@@ -15,7 +14,6 @@ import re
 import subprocess
 import textwrap
 import time
-from itertools import chain
 from pathlib import Path
 
 from docutils import nodes
@@ -32,14 +30,9 @@ def toctrees(env):
     return list(env.get_doctree("index").findall(addnodes.toctree))
 
 
-def with_parts(env, toctree):
-    """Each page of a toctree, with the parts that follow it."""
-    return [[page, *env.toctree_includes.get(page, [])] for page in toctree["includefiles"]]
-
-
 def series(env):
     """The pages of the series in reading order."""
-    return list(chain(*with_parts(env, toctrees(env)[0])))
+    return toctrees(env)[0]["includefiles"]
 
 
 def measure(app, doctree):
@@ -67,30 +60,30 @@ def is_folded(node):
     return node is not None
 
 
+def contents(env, pagename):
+    """The titles of a page's sections, without those inside them, and their anchors."""
+    if pagename not in env.tocs:
+        return []
+    sections = [one for one in env.tocs[pagename][0] if isinstance(one, nodes.bullet_list)]
+    links = [item.next_node(nodes.reference) for one in sections for item in one]
+    return [(link.astext(), link["anchorname"]) for link in links]
+
+
 def fill(app, pagename, templatename, context, doctree):
     env = app.env
 
-    def entries(names):
+    def group(toctree):
+        names = [name for _, name in toctree["entries"]]
         titles = [env.titles[one].astext() if one in env.titles else "Index" for one in names]
         links = map(context["pathto"], names)
-        return list(zip(titles, links, [one == pagename for one in names], strict=True))
+        pages = list(zip(titles, links, [one == pagename for one in names], strict=True))
+        return toctree["caption"], pagename in names, pages
 
-    first, *others = toctrees(env)
-    if pagename.startswith("series/"):
-        pages = with_parts(env, first)
-        here = next((names[1:] for names in pages if pagename in names), [])
-        context["strip"] = [entries(names) for names in ([one for one, *_ in pages], here) if names]
-    else:
-        others.insert(0, first)
-    pages = series(env)
-    if pagename in pages:
-        minutes = env.metadata[pagename]["minutes"]
-        context["place"] = (pages.index(pagename) + 1, len(pages), minutes)
-    context["contents"] = "" if context.get("furo_hide_toc", True) else context["toc"]
+    (caption, inside, pages), *context["groups"] = map(group, toctrees(env))
+    context["series"] = caption, pages
+    context["minutes"] = env.metadata[pagename]["minutes"] if inside else None
+    context["contents"] = contents(env, pagename)
     context["furo_hide_toc"] = True  # the contents are in the sidebar, at every width
-    context["others"] = [
-        (tree["caption"], entries([name for _, name in tree["entries"]])) for tree in others
-    ]
     text = env.metadata.get(pagename, {}).get("description", "")
     context["description"] = textwrap.shorten(text, SHORT, placeholder=" …")
     context["repository"] = repository = app.config.repository.rstrip("/")
@@ -123,7 +116,7 @@ def list_as_text(app, exception):
     lines = [f"# {app.config.project}", "", f"> {lead}", ""]
     for toctree in toctrees(app.env):
         lines += [f"## {toctree['caption']}", ""]
-        for name in chain(*with_parts(app.env, toctree)):
+        for name in toctree["includefiles"]:
             if name in app.env.titles:  # the general index has none
                 title = app.env.titles[name].astext()
                 lines.append(f"- [{title}]({app.outdir.name}/{name}.txt)")

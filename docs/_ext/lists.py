@@ -3,6 +3,8 @@
 .. lessons-table::      the lessons, each with its size and its page
 
 .. pages-list::         the pages of the series, and how long each takes
+
+.. beyond-toctree::     the pages of the lessons in beyond/, in the order of lessons.toml
 """
 
 import textwrap
@@ -23,6 +25,13 @@ class LessonsTable(SphinxDirective):
         return self.parse_text_to_nodes(f".. list-table::\n   :header-rows: 1\n\n{rows}")
 
 
+class BeyondToctree(SphinxDirective):
+    def run(self):
+        pages = [f"series/{one.page}" for one in load() if one.file.startswith("beyond/")]
+        options = [":caption: Beyond the series", ":maxdepth: 1", ":hidden:", ""]
+        return self.parse_text_to_nodes("\n   ".join([".. toctree::", *options, *pages]))
+
+
 class pages_list(nodes.General, nodes.Element):
     """Replaced when all pages have been read."""
 
@@ -35,14 +44,14 @@ class PagesList(SphinxDirective):
 def fill(app, doctree, docname):
     env = app.env
     for place in list(doctree.findall(pages_list)):
-        items, total = nodes.bullet_list(), 0
+        items, total = nodes.enumerated_list(enumtype="arabic", prefix="", suffix="."), 0
         for page in series(env):
             facts, address = env.metadata[page], app.builder.get_relative_uri(docname, page)
             link = nodes.reference("", env.titles[page].astext(), internal=True, refuri=address)
             text = nodes.Text(f", {facts['minutes']} minutes. {facts['description']}")
             items += nodes.list_item("", addnodes.compact_paragraph("", "", link, text))
             total += facts["minutes"]
-        words = f"In all about {round(total / 60)} hours, without the folded sections."
+        words = f"In all {total} minutes, without the folded sections."
         place.replace_self([items, nodes.paragraph("", words)])
 
 
@@ -50,4 +59,5 @@ def setup(app):
     app.add_node(pages_list)
     app.add_directive("lessons-table", LessonsTable)
     app.add_directive("pages-list", PagesList)
+    app.add_directive("beyond-toctree", BeyondToctree)
     app.connect("doctree-resolved", fill)

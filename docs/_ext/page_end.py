@@ -16,9 +16,11 @@
 The argument is the name of the page. The command of the exercise is derived from lessons.toml, and
 the links to PyTorch's documentation from the lines that the page's diffs add; `:also:` adds links
 to what those lines do not name. The build fails for a page docs/pages/NAME.py that does not end
-like this, or that asks fewer than three questions.
+like this, that asks fewer than three questions, or whose `:next:` does not begin with the next
+chapter.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +31,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from tools.pages import ends
 
+from .around import series
 from .fold import fold
 from .lesson_diff import lessons
 
@@ -45,6 +48,7 @@ class PageEnd(SphinxDirective):
         page = self.env.docname.rpartition("/")[2]
         if self.arguments[0] != page or "next" not in self.options:
             raise self.error(f"write page-end:: {page}, with the option :next:")
+        self.env.metadata[self.env.docname]["next"] = self.options["next"]
         text = self.parse_content_to_nodes()
         if sum(isinstance(node, fold) for node in text) < QUESTIONS:
             raise self.error(f"the end of a page asks {QUESTIONS} questions, each in a fold")
@@ -64,6 +68,14 @@ def check_end(app, doctree):
             logger.warning("this page must end with a page-end", location=title)
 
 
+def check_order(app, env):
+    for page, following in pairwise(series(env)):
+        expected = f":doc:`{following.rpartition('/')[2]}`"
+        if not env.metadata[page].get("next", "").startswith(expected):
+            logger.warning(f"its :next: must begin with {expected}", location=page)
+
+
 def setup(app):
     app.add_directive("page-end", PageEnd)
     app.connect("doctree-read", check_end)
+    app.connect("env-check-consistency", check_order)

@@ -171,7 +171,7 @@ What is DDP
 # -------------------
 #
 # .. page-end:: 1_theory
-#    :next: :doc:`2_multigpu`, which uses DDP in a training script. :doc:`1a_speed` can wait
+#    :next: :doc:`1a_speed`, which counts what DDP sends. It can wait: :doc:`2_multigpu` uses DDP in a script
 #    :also: torch.distributed.broadcast, torch.nn.parallel.DistributedDataParallel, torch.Tensor.register_post_accumulate_grad_hook
 #
 #    You can now say what DDP does: it broadcasts the weights once, and averages the gradients in
@@ -194,8 +194,3 @@ What is DDP
 #       Almost nothing. The only gradients, of its weight and its bias, arrive when ``backward()``
 #       ends, so nothing is left to overlap with. Overlap needs many layers: the gradients of the
 #       later ones travel while those of the earlier ones are computed.
-#
-# .. toctree::
-#    :hidden:
-#
-#    1a_speed

@@ -230,7 +230,7 @@ axes.invert_yaxis()
 # -------------------
 #
 # .. page-end:: 1a_speed
-#    :next: :doc:`2_multigpu`. :doc:`5c_fast` measures when two processes win
+#    :next: :doc:`2_multigpu`, which uses DDP in a script
 #    :also: torch.distributed.isend, torch.distributed.irecv, torch.distributed.all_reduce
 #
 #    You can now predict what DDP costs per step: less than twice the bytes of the gradients, 2 (*N* −

@@ -387,8 +387,3 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #       Each computes the loss of one half of the samples, and the same model has different
 #       losses on different data. The fifth edit adds up the losses and the counts of all ranks.
 #       Only then do the lines describe all samples.
-#
-# .. toctree::
-#    :hidden:
-#
-#    batch_and_learning_rate

@@ -275,7 +275,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # .. page-end:: 4_multinode
-#    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster, or :doc:`where_the_time_goes` if it is slow
+#    :next: :doc:`where_the_time_goes`, which says what makes a run slow, or :doc:`launchers` to start it on your cluster
 #    :also: torchrun <torch.distributed.run>, torch.distributed.TCPStore
 #
 #    You can now train on several machines that share nothing but a network, and replace one of
@@ -298,9 +298,3 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
 #       enough. The edits do no harm: each node writes the same content to a temporary file and
 #       renames it.
-#
-# .. toctree::
-#    :hidden:
-#
-#    where_the_time_goes
-#    between_nodes

@@ -44,14 +44,6 @@ minGPT training
 #
 # :doc:`5d_gpus`
 #    measures what a GPU gains, counts its memory, and repeats a run bit for bit.
-#
-# .. toctree::
-#    :hidden:
-#
-#    5a_exact
-#    5b_robust
-#    5c_fast
-#    5d_gpus
 
 # %% [markdown]
 # The model

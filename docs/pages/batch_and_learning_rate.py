@@ -147,7 +147,7 @@ axes.legend()
 # -------------------
 #
 # .. page-end:: batch_and_learning_rate
-#    :next: :doc:`5c_fast`, which says when more processes are faster
+#    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when more of them are faster
 #
 #    You can now say which batch a step uses, tell rounding from a mistake, and choose a learning
 #    rate for more devices.

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Sending fewer bytes, with a communication hook
-==============================================
+Gradient compression, with a communication hook
+===============================================
 """
 
 # %% [markdown]

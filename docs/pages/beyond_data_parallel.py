@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Several devices in one process, and why not
-===========================================
+DataParallel: several devices in one process, and why not
+=========================================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-An outer optimizer on the averages
-==================================
+DiLoCo: an outer optimizer on the averages
+==========================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Averaging the gradients by hand
-===============================
+All-reduce by hand: averaging the gradients without DDP
+=======================================================
 """
 
 # %% [markdown]

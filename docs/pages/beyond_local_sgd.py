@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Averaging the weights now and then
-==================================
+Local SGD: averaging the weights now and then
+=============================================
 """
 
 # %% [markdown]

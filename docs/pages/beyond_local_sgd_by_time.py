@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Averaging the weights every few seconds
-=======================================
+Local SGD by the clock: averaging every few seconds
+===================================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Looking inside a training step
-==============================
+Profiler and flight recorder: looking inside a step
+===================================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Slow data, converted once
-=========================
+Memory-mapped data, converted once
+==================================
 """
 
 # %% [markdown]

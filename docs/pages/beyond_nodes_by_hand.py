@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Several nodes, started by hand
-==============================
+Several nodes, started by hand without torchrun
+===============================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Learning rate × number of processes
-===================================
+Scaling the learning rate with the processes
+============================================
 """
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Unequal numbers of batches
-==========================
+Unequal numbers of batches, and Join
+====================================
 """
 
 # %% [markdown]

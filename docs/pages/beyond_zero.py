@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Sharding the optimizer's state
-==============================
+ZeRO: sharding the optimizer's state
+====================================
 """
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""The built pages: their links, the strip of the series, their neighbours and notebooks."""
+"""The built pages: their links, the chapters of the series, their neighbours and notebooks."""
 
 import os
 import re
@@ -17,7 +17,6 @@ SERIES = [
     "3_fault_tolerance", "4_multinode", "where_the_time_goes", "between_nodes",
     "5_minGPT", "5a_exact", "5b_robust", "5c_fast", "5d_gpus",
 ]  # fmt: skip
-FIRST = [name for name in SERIES if re.match(r"\d_", name)]
 
 
 def text_of(name):
@@ -30,22 +29,32 @@ def test_the_pages_of_the_series_lead_to_each_other_and_to_their_notebooks():
     assert [name for name, _ in listed] == SERIES
     for place, (name, minutes) in enumerate(listed):
         text = text_of(name)
-        assert f"Page {place + 1} of {len(SERIES)}, about {minutes} minutes" in text
+        assert f"About {minutes} minutes" in text
+        strip = re.search(r'(?s)<nav class="strip".*?</nav>', text)[0]
+        links = re.findall(r'<(?:a href="(\w+).html" title=".+?">|strong aria-\w+="page">)(\d+)', strip)
+        assert links == chapters(name)
         for way, other in (("prev", place - 1), ("next", place + 1)):
             if 0 <= other < len(SERIES):
                 assert re.search(rf'<link rel="{way}" [^>]*href="{SERIES[other]}.html"', text)
         assert re.search(rf'href="\.\./_downloads/\w+/{name}\.ipynb"', text)
 
 
-@pytest.mark.parametrize(("name", "parts"), [
-    ("2_multigpu", ["batch_and_learning_rate"]),
-    ("5b_robust", ["5a_exact", "5b_robust", "5c_fast", "5d_gpus"]),
-    ("beyond_zero", []), ("glossary", []),
-])  # fmt: skip
-def test_the_strip_lists_the_series_and_the_parts_of_a_page(name, parts):
-    strip = re.search(r'(?s)<nav class="strip".*?</nav>', text_of(name))[0]
-    order = re.findall(r'<(?:a href="(\w+|#).*?"|strong aria-current)', strip)
-    assert [one if one.strip("#") else name for one in order] == FIRST + parts
+def chapters(here):
+    return [("" if name == here else name, str(n)) for n, name in enumerate(SERIES, 1)]
+
+
+@pytest.mark.parametrize("name", ["5b_robust", "beyond_zero", "symptoms"])
+def test_every_page_has_all_chapters_beside_it_and_opens_its_own_group(name):
+    side = re.search(r'(?s)<div class="sidebar-tree">.*?<article', text_of(name))[0]
+    order = re.findall(r'href="(\w+\.html|#)"[^>]*>(\d+)\. ', side)
+    assert [("" if link == "#" else link.removesuffix(".html"), n) for link, n in order] == (
+        chapters(name)
+    )
+    groups = re.findall(r"(?s)<details( open)?>(.*?)</details>", side)
+    assert len(groups) == 3
+    for is_open, group in groups:
+        assert bool(is_open) == ('aria-current="page"' in group)
+    assert side.count('class="reference internal"') < 15  # sections, but no entries
 
 
 def test_lychee_finds_links_that_lead_nowhere(tmp_path):
