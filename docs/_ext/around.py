@@ -98,7 +98,7 @@ def fill(app, pagename, templatename, context, doctree):
 def built(app):
     """The edition, the commit and the date, as the footer shows them."""
     changes = (ROOT / "docs" / "CHANGELOG.md").read_text(encoding="utf-8")
-    edition = re.search(r"(?m)^## (.+)", changes)[1]
+    edition = re.search(r"(?m)^## ([^,\n]+)", changes)[1]
     git, commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], ""
     if (ROOT / ".git").exists():  # else the files came without git
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@ for (const terminal of document.querySelectorAll(".terminal")) {
   const screen = terminal.querySelector("pre");
   const lines = [...screen.querySelectorAll("[data-at]")];
   const end = Number(lines.at(-1).dataset.at);
+  const begin = Math.max(0, Number(lines[0].dataset.at) - 0.5); // before it there is nothing to see
   let seconds = end; // how much of the recording is shown
   let before = null; // when the last frame was drawn; null while paused
   let next = 0; // the frame asked for
@@ -33,7 +34,7 @@ for (const terminal of document.querySelectorAll(".terminal")) {
   }
 
   function start() {
-    if (seconds >= end) seconds = 0;
+    if (seconds >= end) seconds = begin;
     before = performance.now();
     cancelAnimationFrame(next);
     next = requestAnimationFrame(frame);

@@ -26,6 +26,7 @@ Introduction
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
 #    :show: 4 2
+#    :alone:
 #
 #    {single_gpu}
 #

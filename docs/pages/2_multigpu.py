@@ -17,6 +17,7 @@ Multi-GPU training
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
 #    :show: 3 2
+#    :alone:
 #
 #    {multigpu}
 #

@@ -111,7 +111,7 @@ minGPT training
 #    The trainer no longer knows what it trains. It passes ``source`` and ``targets`` to the model
 #    and gets the loss back, summed over the tokens. AdamW replaces SGD. With ``fused=True``, which
 #    is in ``args.adamw``, few large operations update all weights. ``parameter_groups`` exempts
-#    biases from weight decay.
+#    biases and LayerNorm's gains from weight decay.
 #
 #    ``data.load`` turns the text into token numbers. The first process of each node does that and
 #    writes a file, while the others wait; then all map the file into memory. If that process fails,

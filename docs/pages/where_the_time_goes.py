@@ -51,7 +51,8 @@ Where the time goes
 # --------------
 #
 # The lab trains a small network on two processes. It does so five times: healthy, and with one fault
-# each. The fault is that
+# each. The networks and batches differ, too, so that each fault shows: compare the columns of a row,
+# not the rows. The fault is that
 #
 # - a sample takes 0.25 ms to read (``slow loader``),
 # - the model has 17 MB of gradients, and a batch only 8 samples (``large model``),
@@ -69,7 +70,8 @@ Where the time goes
 #    tail -n 5 times.txt
 #
 # The unit is milliseconds per step. The first four columns are the parts, and they add up to the
-# fifth. ``no_sync`` measures computing again, and should be near it.
+# fifth. ``no_sync`` measures computing again, in steps that send nothing. It is smaller where gloo
+# needs the cores for sending, and it differs by chance where other programs ran beside the lab.
 #
 # ``share`` is the number that RETURNN prints at the end of each epoch, such as ``99.3% computing
 # time``. Below 90% or so, its `documentation
@@ -102,7 +104,7 @@ figure, axes = lab.picture(
 for place, (*_, times) in enumerate(bars):
     left, row = 0, place + place // 2 * 0.5
     for part, color in zip(times[:4], lab.COLORS, strict=True):
-        width = 100 * part / times[4]
+        width = 100 * part / sum(times[:4])
         axes.barh(row, width, 0.85, left, color=color)
         left += width
 axes.set(

@@ -18,7 +18,7 @@ def page(window):
 def test_the_terminal_plays_pauses_and_shows_all(page):
     page.reload()
     times = page.evaluate(TIMES)
-    total, half = len(times), 500 * (times[0] + times[-1])  # milliseconds
+    total, half = len(times), 500 * (times[-1] - times[0])  # milliseconds
     page.locator(".terminal").scroll_into_view_if_needed()
     page.wait_for_function(f"{SHOWN} < {total}")  # it begins by itself
     page.clock.run_for(half)
