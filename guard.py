@@ -195,9 +195,10 @@ def _line(error):
         fix = "start each of them once, with the same address"
         return 1, f"cannot meet the other processes ({last}): {fix}"
     if "out of memory" in text:  # of a GPU
-        facts = "; ".join(last.split(". ")[1:3]) or "its driver cannot start"
-        fix = "lower --micro_batch_size or --batch_size, or end what else uses it (see nvidia-smi)"
-        return 2, f"the GPU is out of memory ({facts}): {fix}"
+        told = [part for part in last.split(". ") if part.startswith(("Tried", "GPU", "Process"))]
+        facts = "; ".join(told) or "even its driver or NCCL does not fit"
+        fix = "lower --batch_size (of the GPT --micro_batch_size), or end what else uses it"
+        return 2, f"the GPU is out of memory ({facts}): {fix} (see nvidia-smi)"
     if LOST.search(last):
         why = last.partition("] ")[2].partition(". ")[0]
         return 1, f"lost another process, whose message says why ({why})"

@@ -27,7 +27,8 @@ class LessonsTable(SphinxDirective):
 
 class BeyondToctree(SphinxDirective):
     def run(self):
-        pages = [f"series/{one.page}" for one in load() if one.file.startswith("beyond/")]
+        lessons = [one for one in load() if one.file.startswith("beyond/")]
+        pages = dict.fromkeys(f"series/{one.page}" for one in lessons)  # some share one
         options = [":caption: Beyond the series", ":maxdepth: 1", ":hidden:", ""]
         return self.parse_text_to_nodes("\n   ".join([".. toctree::", *options, *pages]))
 

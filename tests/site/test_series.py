@@ -31,7 +31,8 @@ def test_the_pages_of_the_series_lead_to_each_other_and_to_their_notebooks():
         text = text_of(name)
         assert f"About {minutes} minutes" in text
         strip = re.search(r'(?s)<nav class="strip".*?</nav>', text)[0]
-        links = re.findall(r'<(?:a href="(\w+).html" title=".+?">|strong aria-\w+="page">)(\d+)', strip)
+        link = r'<(?:a href="(\w+).html" title=".+?">|strong aria-\w+="page">)(\d+)'
+        links = re.findall(link, strip)
         assert links == chapters(name)
         for way, other in (("prev", place - 1), ("next", place + 1)):
             if 0 <= other < len(SERIES):
