@@ -5,23 +5,22 @@ Introduction
 """
 
 # %% [markdown]
-# This series starts with a training script for one GPU. By small edits it becomes a script that
+# This series starts with a training script for one GPU. Small edits turn it into a script that
 # trains on many GPUs, resumes after a crash, and runs on several machines. The last script trains a
-# GPT. Each page shows the edits as diffs, explains each changed line, and runs the script before
-# and after.
+# GPT. Each page explains every changed line, and runs the script before and after.
 #
 # **You will be able to** explain every line of these scripts, and to make the same edits in your
 # own.
 #
 # **You need** Python 3.11 or newer, and to have written a PyTorch training loop: model, loss,
-# ``backward()``, optimizer. You need no GPU: without one, the scripts run as two processes on the
-# CPU, all but the first. The code is the same with GPUs.
+# ``backward()``, optimizer. You need no GPU: the same code runs on the CPU, where every script but
+# the first runs as two processes.
 #
 # The first script
 # ----------------
 #
-# Every later script grows out of ``single_gpu.py``. It trains a linear model on 2,048 samples for
-# 50 epochs, and saves a :term:`checkpoint`, a file from which training can resume, every 10 epochs:
+# ``single_gpu.py``, from which every later script grows, trains a linear model on 2,048 samples for
+# 50 epochs. Every 10 epochs it saves a :term:`checkpoint`, a file from which training can resume:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -30,10 +29,9 @@ Introduction
 #
 #    {single_gpu}
 #
-# The loss falls to about the variance of the noise. Each target is a linear function of its sample
-# plus noise, drawn uniformly between −0.3 and 0.3. The variance of this noise, 0.3² / 3 = 0.03, is
-# about what remains when a model has learned everything else. (In these 2,048 samples it is a
-# little less, and the model fits a little of the noise.)
+# Each target is a linear function of its sample, plus noise drawn uniformly between −0.3 and 0.3.
+# No model can predict the noise, so the loss falls to about its variance, 0.3² / 3 = 0.03. (In
+# these 2,048 samples the variance is a little smaller, and the model fits a little of the noise.)
 
 # %%
 import lab
@@ -48,46 +46,44 @@ axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha=
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
 # %% [markdown]
-# In this series the loss must mean something, so the data can really be learned. A distributed
-# script can be wrong without any error: it trains on half of the data, or on all of it twice, or
-# every process trains its own model. The loss, the number of samples it covers, and the weights of
-# the processes show such mistakes. Each later page looks at them.
+# A distributed script can be wrong without any error: it may train on half of the data, or on all
+# of it twice, or every process may train its own model. Three things show such mistakes on the
+# later pages: the loss, the number of samples it covers, and the weights of the processes.
 #
 # The scripts
 # -----------
 #
-# Each script is the one above it plus the edits of one page. The third column counts added and
-# removed lines, without blank lines and the docstring at the top.
+# Each script is the script in the row above plus the edits of one page. The third column counts
+# added and removed lines, except blank lines and the docstring at the top.
 #
 # .. lessons-table::
 #
-# A *node* is one machine among several. Read :doc:`1_theory` first: it writes a small DDP by hand,
-# the idea behind all these edits. New terms are explained where they first appear and collected in
-# the
-# :doc:`glossary`. If you came with an error message, look it up in :doc:`symptoms`.
+# A *node* is one machine among several. Read :doc:`1_theory` first: it builds a small
+# ``DistributedDataParallel`` (DDP) by hand, the idea behind all these edits. New terms are
+# explained where they first appear and collected in the :doc:`glossary`. If you came with an error
+# message, look it up in :doc:`symptoms`.
 #
 # How to read a page
 # ------------------
 #
-# A page goes edit by edit, and each edit leaves a script that runs. ``multigpu@3``, for example, is
-# ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
-# becomes the next: lines marked ``+`` are new, lines marked ``−`` are gone. Click to unfold the
-# unchanged lines, or the whole script at this point. *Copy* takes the new code only. On a wide
-# screen you can put the two scripts side by side.
+# A page goes edit by edit, and each edit leaves a script that runs: a *stage*. The stage
+# ``multigpu@3``, for example, is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A
+# diff shows how one stage becomes the next: lines marked ``+`` are new, lines marked ``−`` are
+# gone. Click to unfold the unchanged lines or the whole script. *Copy* takes the new code only.
 #
 # Below a diff, the page runs the new stage. All output on these pages was printed by the commands
-# above it when the page was recorded. In a pipe, the exit status shown is that of the command that
+# above it when the page was recorded. The exit status shown for a pipe is that of the command that
 # failed.
 #
-# ``tools.series run STAGE`` runs a stage like the script of its page. ``tools.series show STAGE``
+# ``tools.series run STAGE`` runs a stage in the way its page says, and ``tools.series show STAGE``
 # prints its code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
-# installs what is missing into ``.venv``, PyTorch included. Then ``source .venv/bin/activate``, and
-# type the commands as they are, in the same folder. Each block was run in a fresh copy of the
-# scripts, unless the text says that it continues another. Some scripts resume from the checkpoints
-# they find, so delete the files ``*.pt`` before a block that starts afresh. Every page is also a
-# notebook: the link is at its end.
+# installs what is missing into ``.venv``, including PyTorch. Then type
+# ``source .venv/bin/activate`` and, in the same folder, the commands. Each block was run in a fresh
+# copy of the scripts, unless the text says that it continues another. Before a block that starts
+# afresh, delete the files ``*.pt``, because some scripts resume from the checkpoints they find.
+# Every page is also a notebook, linked at its end.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -109,17 +105,16 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    the same weights.
 #
 # ``prepare_dataloader``
-#    decides the order of the samples. ``RandomSampler`` shuffles them. Its generator is seeded with
-#    the epoch, so every epoch has a new order, and every run has the same orders.
+#    decides the order of the samples. ``RandomSampler`` shuffles them with a generator that is
+#    seeded with the epoch, so every epoch has a new order, and every run has the same orders.
 #
 # ``utils.py``
-#    holds what no page teaches: the dataset, the command line, the choice of the device, and
-#    writing files safely. It needs ``guard.py``, which turns mistakes into one-line messages and
-#    ends a process after an error. You need not read either; a page that uses their functions shows
-#    what they do.
+#    holds what no page teaches: the dataset, the command line, the choice of the device, and the
+#    safe writing of files. It needs ``guard.py``, which turns mistakes into one-line messages and
+#    ends a process after an error. You need not read either file.
 #
-# All scripts but the last take the same arguments: the number of epochs, the epochs between two
-# saves, and the options ``--batch_size`` and ``--checkpoint_path``.
+# All scripts but the last take the same arguments: the number of epochs, the number of epochs
+# between two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
 #
 # The whole script
 # ----------------
@@ -133,24 +128,22 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # .. page-end:: 0_intro
 #    :next: :doc:`1_theory`, which builds DDP by hand
 #
-#    You can now run the first script, and say what each of its parts does. Every later script
-#    keeps these parts in this order.
+#    You can now run the first script, and say what each of its parts does.
 #
 #    .. fold:: The loss ends near 0.03 and falls no further. Would a larger model help?
 #
-#       No. The targets contain noise whose variance is about 0.03, and no model can predict noise.
-#       Everything else in the targets is a linear function, which this model can learn. A loss far
-#       below 0.03 would mean that the model has memorized the noise of these samples.
+#       No. The targets contain noise whose variance is about 0.03, and the rest of each target is a
+#       linear function, which this model can learn. A loss far below 0.03 would mean that the model
+#       has memorized the noise of these samples.
 #
 #    .. fold:: A distributed copy of this script trains on only half of the data. What shows it?
 #
-#       The number of samples in the loss line: it says 1,024 instead of 2,048. The loss falls all
-#       the same, since half of the samples is enough to learn the same function. So look at the
-#       count as well as at the loss. (A script that only forgets to add up the counts prints 1,024
-#       too: :doc:`2_multigpu` tells the two apart.)
+#       The number of samples in the loss line, which is 1,024 instead of 2,048. The loss falls all
+#       the same, because half of the samples is enough to learn the same function. (A script that
+#       only forgets to add up the counts prints 1,024 too: :doc:`2_multigpu` tells the two apart.)
 #
 #    .. fold:: Why is the sampler seeded with the epoch, and not once at the start?
 #
-#       The order of an epoch then depends on its number alone. A run that resumes at epoch 31 gets
-#       the order that epoch 31 would have had anyway. With one seed at the start, the order would
-#       depend on how many epochs this process has run.
+#       The order of an epoch then depends on its number alone, so a run that resumes at epoch 31
+#       gets the order that epoch 31 would have had anyway. With one seed at the start, the order
+#       would depend on how many epochs this process has run.

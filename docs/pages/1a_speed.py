@@ -5,17 +5,17 @@ What DDP costs
 """
 
 # %% [markdown]
-# **You will be able to** say how many bytes DDP sends per step, how long that takes on your network,
-# and how much of it ``backward()`` hides.
+# **You will be able to** say how many bytes DDP sends per step, how long that takes on your
+# network, and how much of that time ``backward()`` hides.
 #
-# **You need** the three scripts of :doc:`1_theory`. You may also read this page later.
+# **You need** the three scripts of :doc:`1_theory`.
 
 # %% [markdown]
 # Where the time goes
 # -------------------
 #
-# ``timeline.py`` measures the three scripts of :doc:`1_theory` and DDP with a larger model: 8 layers with 32 MiB of
-# gradients, in buckets of 8 MiB. It measured this on the machine that built this page:
+# ``timeline.py`` measures the three scripts of :doc:`1_theory` and DDP with a larger model: 8
+# layers with 32 MiB of gradients, in buckets of 8 MiB.
 #
 # .. run::
 #    :expect: All four leave the same gradients
@@ -25,8 +25,8 @@ What DDP costs
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
 #
-# The column "all-reduces" has their time in all and their number. "After backward" is the time from
-# the last gradient to the last average. Each number is the median of several steps, so forward,
+# The column "all-reduces" shows their total time and their number. "After backward" is the time
+# from the last gradient to the last average. Each number is a median of several steps, so forward,
 # backward and after backward add up to the step only roughly.
 
 # %%
@@ -60,33 +60,31 @@ patches = [axes[0].barh(0, 0, color=color) for color in colors.values()]
 figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside upper right", ncols=3)
 
 # %% [markdown]
-# By hand, the all-reduces begin when ``backward()`` has ended. In the other three they begin during
-# it. How much time that saves depends on what else the hardware has to do. Between GPUs, NCCL's
-# kernels occupy a few of the GPU's multiprocessors and leave the rest to ``backward()``, so
-# ``backward()`` hides most of the time that sending takes. Here two processes share a CPU, and gloo
-# adds numbers on the same cores that compute gradients. So ``backward()`` becomes slower while it
-# sends, and a step gains less. Nor do buckets gain anything here: each of these gradients is large,
-# so latency is a small part of its time. The figure shows *when* the all-reduces run, not how much
-# time a GPU would save.
+# How much time it saves to send during ``backward()`` depends on the hardware. Between GPUs, NCCL's
+# kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most of the
+# time that sending takes. Here two processes share a CPU, and gloo adds numbers on the same cores
+# that compute gradients, so a step gains less. Buckets gain nothing here either: nearly all bytes
+# are in eight large gradients, so latency is a small part of the time. The figure shows *when* the
+# all-reduces run, not how much time a GPU would save.
 
 # %% [markdown]
 # A ring
 # ------
 #
-# How can four processes sum their tensors? If each sends its whole tensor to each of the others, it
-# sends three times the size of the tensor. With more processes it sends even more. A *ring*, which
-# gloo and NCCL use, sends less. Each process cuts its tensor into as many chunks as there are
-# processes, sends only to its right neighbour and receives only from its left one.
+# How can four processes sum their tensors? If each process sends its whole tensor to all others, it
+# sends three times the size of the tensor, and more with more processes. A *ring*, which gloo and
+# NCCL use, sends less. Each process cuts its tensor into as many chunks as there are processes,
+# sends only to its right neighbour and receives only from its left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
 #
-# Take rank 0. In round 0 it sends chunk 0 to rank 1, and receives chunk 3 from rank 3, which it
-# adds to its own chunk 3. In round 1 it sends that sum on to rank 1.
+# Take rank 0. In round 0 it sends chunk 0 to rank 1, receives chunk 3 from rank 3, and adds it to
+# its own chunk 3. In round 1 it sends that sum to rank 1.
 #
 # ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
-# until that is done. To see whose numbers are in a sum, rank 0 fills its tensor with 1, rank 1 with
-# 2, rank 2 with 4 and rank 3 with 8:
+# until that is done. The ranks fill their tensors with 1, 2, 4 and 8, so each sum shows whose
+# numbers are in it:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -94,11 +92,10 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 #    python docs/theory/ring_all_reduce.py
 #
-# Between two bars of the output is a rank, and each number is one of its chunks. In the first three
-# rounds, each process *adds* the chunk it receives to its own. This half is called
-# *reduce-scatter*. After it, each rank holds one complete chunk: 15 = 1 + 2 + 4 + 8. In the last
-# three rounds, the processes *copy* the complete chunks around the ring. This half is the
-# *all-gather*.
+# The bars separate the ranks, and each number is one chunk. In the first three rounds, the
+# *reduce-scatter*, each process *adds* the chunk it receives to its own. Then each rank holds one
+# complete chunk: 15 = 1 + 2 + 4 + 8. In the last three rounds, the *all-gather*, the processes
+# *copy* the complete chunks around the ring.
 
 # %%
 log = lab.run("python docs/theory/ring_all_reduce.py")
@@ -126,19 +123,19 @@ axes[0].tick_params(length=0)
 # %% [markdown]
 # .. play:: ring
 #
-#    A row is a rank, a column is one of its chunks, and the number is the sum that it holds.
+#    A row is a rank, a column is a chunk, and the number is the sum that the rank holds there.
 #
 # How many bytes
 # --------------
 #
-# Each of *N* processes sends 2 (*N* − 1) chunks. A chunk is 1/*N* of the tensor. For a tensor of
-# *S* bytes, that makes
+# Each of *N* processes sends 2 (*N* − 1) chunks, and each chunk is 1/*N* of the tensor. For a
+# tensor of *S* bytes, a process sends
 #
 #    2 (*N* − 1) / *N* × *S*
 #
-# bytes per process: *S* for two processes, and less than 2 *S* for any number. The script counts
-# the bytes that it sends. For 400,000 floats the count is exact; the other two tensors cannot be
-# cut into equal chunks:
+# bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
+# that it sends. For 400,000 floats the count is exact; the other two tensors cannot be cut into
+# equal chunks:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -164,29 +161,29 @@ axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
 # %% [markdown]
-# So in each training step a process sends one to two times the size of the gradients, whatever the
-# batch size. A larger batch is more computation for the same bytes. So if DDP is not faster than
-# one device, first try a larger batch. That also changes the training: see
+# So per training step a process sends one to two times the size of the gradients, whatever the
+# batch size. A larger batch means more computation for the same bytes, so if DDP is not faster than
+# one device, first try a larger batch. It also changes the training: see
 # :doc:`batch_and_learning_rate`.
 #
-# The bytes are not all. The ring has 2 (*N* − 1) rounds, one after the other, and each costs the
-# latency of a message. With thousands of processes latency dominates. For this reason NCCL also
+# Bytes are not the only cost. The ring has 2 (*N* − 1) rounds, one after the other, and each round
+# costs the latency of a message. With thousands of processes latency dominates. Therefore NCCL also
 # uses trees, in which the number of rounds grows with the logarithm of *N*.
 #
 # Predicting the time
 # -------------------
 #
-# How long do the all-reduces take on your hardware, and how much of that does ``backward()`` hide?
-# ``step_time.py`` predicts it. A round of the ring takes the latency, plus the bytes of a chunk
-# divided by the bandwidth. So an all-reduce of a bucket of *n* bytes takes
+# ``step_time.py`` predicts how long the all-reduces take on your hardware, and how much of that
+# ``backward()`` hides. A round of the ring takes the latency, plus the bytes of a chunk divided by
+# the bandwidth. So an all-reduce of a bucket of *n* bytes takes
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × *n* / bandwidth
 #
-# This is the *alpha-beta model*, as in `Thakur, Rabenseifner and Gropp (2005)
-# <https://doi.org/10.1177/1094342005051521>`__. The script also assumes that ``backward()``
-# computes gradients at a constant rate, that all-reduces run one after the other, and that they do
-# not slow ``backward()`` down. The comments of the script say where the times of ``backward()``
-# come from.
+# This is the *alpha-beta model*, as in
+# `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
+# also assumes that ``backward()`` computes gradients at a constant rate, that all-reduces run one
+# after the other, and that they do not slow ``backward()`` down. Its comments say where the times
+# of ``backward()`` come from.
 #
 # .. run::
 #    :expect: (?s)gpt-micro .* 24\.7 +24\.7\n.*ResNet-50 .* 120\.0 +176\.7 +265\.9\n.* 60\.0 +713\.3 +770\.2
@@ -195,10 +192,10 @@ axes.legend()
 #
 # "Overlapped" is the time from the start of ``backward()`` to the last average. In "one after the
 # other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
-# 266 ms. GPT-2 has five times as many gradients, and a shorter ``backward()``, so most of its time
-# is sending: it needs more bandwidth. ``gpt-micro`` fits into one bucket, which is full only when
-# ``backward()`` ends, so nothing overlaps. (The script makes all buckets equal. DDP's first one has
-# 1 MiB, so DDP would overlap a little here.)
+# 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
+# its time sending, and needs more bandwidth. The gradients of ``gpt-micro`` fit into one bucket,
+# which is full only when ``backward()`` ends, so nothing overlaps. (DDP would overlap a little,
+# because its first bucket has only 1 MiB.)
 
 # %%
 from docs.theory import step_time
@@ -233,22 +230,21 @@ axes.invert_yaxis()
 #    :next: :doc:`2_multigpu`, which uses DDP in a script
 #    :also: torch.distributed.isend, torch.distributed.irecv, torch.distributed.all_reduce
 #
-#    You can now predict what DDP costs per step: less than twice the bytes of the gradients, 2 (*N* −
-#    1) latencies per bucket, and nothing for what ``backward()`` hides.
+#    You can now predict what DDP costs per step: less than twice the bytes of the gradients, and
+#    2 (*N* − 1) latencies per bucket. What ``backward()`` hides costs nothing.
 #
 #    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
 #
-#       A ring sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB with 800.
-#       The bytes hardly grow. The rounds per bucket do, from 14 to 1,598, and each of them costs
-#       the latency of a message.
+#       In a ring it sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB
+#       with 800. The bytes hardly grow, but the rounds per bucket grow from 14 to 1,598, and each
+#       round costs the latency of a message.
 #
 #    .. fold:: You enlarge the batch fourfold. Which bars of the last figure grow?
 #
-#       Only ``backward()``, fourfold. The gradients have as many bytes as before, so the all-reduces
-#       take as long, and ``backward()`` hides more of them.
+#       Only ``backward()``, fourfold. The gradients have as many bytes as before, so the
+#       all-reduces take as long as before, and ``backward()`` hides more of them.
 #
-#    .. fold:: Buckets of 1 MB instead of 25 MB: what becomes better, and what worse?
+#    .. fold:: With buckets of 1 MB instead of 25 MB, what becomes better, and what worse?
 #
 #       The first bucket is full sooner, so sending begins earlier. But there are more all-reduces,
-#       and each pays the latency of 2 (*N* − 1) rounds. Move the slider of the last figure to see
-#       both, or give ``step_time.py`` another ``--bucket``.
+#       and each pays the latency of 2 (*N* − 1) rounds. The slider of the last figure shows both.

@@ -11,8 +11,8 @@ Multi-GPU training
 # **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`: several processes
 # train copies of one model, each on its own share of the data, and average their gradients.
 #
-# You start the finished script like the one for a single device. It starts one :term:`process` per
-# GPU. Without a GPU, two processes share the CPU:
+# The finished script starts one :term:`process` per GPU or, without a GPU, two processes that share
+# the CPU:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -22,14 +22,12 @@ Multi-GPU training
 #    {multigpu}
 #
 # The loss of the first epoch is higher than that of ``single_gpu.py``, because two processes make
-# half as many steps per epoch: :doc:`batch_and_learning_rate` explains it. The last number counts
-# the samples of all processes per second.
+# half as many steps per epoch: see :doc:`batch_and_learning_rate`.
 #
-# Seven edits lead there. After each of them the script runs, and this page runs it: for one epoch,
-# on two processes. ``tools.series run`` starts a stage, and its option ``--probe`` makes every
-# process report at its end, in two lines, what it did: who started it, which samples it had, in how
-# many all-reduces per step DDP averaged the gradients, whether the loss was summed over the ranks,
-# and the sum of its weights.
+# Seven edits lead to this script. After each edit, this page runs it for one epoch on two
+# processes. ``tools.series run`` starts a stage. With ``--probe`` every process reports what it
+# did, in two lines: who started it, which samples it had, in how many all-reduces per step DDP
+# averaged the gradients, whether the loss was summed over the ranks, and the sum of its weights.
 
 # %% [markdown]
 # One process per device
@@ -42,16 +40,17 @@ Multi-GPU training
 #    :edit: start-the-processes
 #    :confirmed: 3e35d2024bff
 #
-#    :torch:`mp.spawn <torch.multiprocessing.spawn>` starts ``nprocs`` processes. Each of them calls ``worker``, and the first argument
-#    it receives is its number: the :term:`rank`, from 0. ``utils.num_processes`` returns the number
-#    of GPUs, or 2 without a GPU; the environment variable ``NPROC`` overrides it.
+#    :torch:`mp.spawn <torch.multiprocessing.spawn>` starts ``nprocs`` processes. Each process calls
+#    ``worker``, whose first argument is the number of the process: its :term:`rank`, counted from
+#    0. ``utils.num_processes`` returns the number of GPUs, or 2 without a GPU, unless ``NPROC`` is
+#    set.
 #
-#    The parent does not train. It waits. If one process fails, ``mp.spawn`` terminates the others
-#    and raises the error of the one that failed.
+#    The parent waits and does not train. If one process fails, ``mp.spawn`` terminates the others
+#    and raises the error of the failed process.
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
-#    the script to find it. The same import is why ``mp.spawn`` belongs below ``if __name__ ==
-#    "__main__":``. Without that line each process would start processes itself.
+#    the script to find it. For the same reason ``mp.spawn`` belongs below
+#    ``if __name__ == "__main__":``; otherwise each process would start processes itself.
 #
 # .. run::
 #    :expect: started by mp\.spawn
@@ -59,8 +58,7 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@1 1 1
 #
-# Two processes train. Each got a number from ``mp.spawn``, but PyTorch does not know it yet: the
-# probe says ``no rank`` and ``no group``. The processes do not know each other.
+# Two processes train, but they do not know each other: the probe says ``no rank`` and ``no group``.
 
 # %% [markdown]
 # Constructing the process group
@@ -72,47 +70,47 @@ Multi-GPU training
 #    :edit: construct-the-process-group
 #    :confirmed: a1c4bffe1274
 #
-#    :torch:`torch.distributed.init_process_group` connects the processes, which now form a
-#    :term:`process group`. It reads
-#    four environment variables. ``RANK`` says which process this is, and ``WORLD_SIZE`` how many
-#    there are: the
-#    :term:`world size`. ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a
-#    :term:`store`, a small server through which the processes exchange their addresses. The call
-#    returns when all processes have joined.
+#    :torch:`torch.distributed.init_process_group` connects the processes, which then form a
+#    :term:`process group`. It reads four environment variables. ``RANK`` is the number of this
+#    process, and ``WORLD_SIZE`` the number of all processes: the :term:`world size`.
+#    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
+#    small server through which the processes exchange their addresses. The call returns when all
+#    processes have joined.
 #
-#    The parent sets the address and the port, and its processes inherit them. ``worker`` sets what
-#    differs between the processes. ``utils.free_port`` returns a port that no other program uses.
+#    The parent sets the address and the port, and its processes inherit them. ``worker`` sets the
+#    other variables. ``utils.free_port`` returns a port that no other program uses.
 #
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
 #    the number of the process on its machine, and therefore the number of its GPU. Call
 #    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
-#    ``device_id`` tells the group which device that is.
+#    ``device_id`` tells the group which GPU that is.
 #
-#    The :term:`backend` is the library that communicates: NCCL for GPUs, gloo for CPUs. PyTorch also
-#    chooses one if you name none, but for the accelerator that it finds. On a Mac that is MPS, so a
-#    group made without this line could not send what is on the CPU.
+#    The :term:`backend` is the library that communicates: NCCL for GPUs, gloo for CPUs.
+#    ``get_default_backend_for_device`` names the backend for this script's device. If you name
+#    none, PyTorch chooses one for the accelerator that it finds. On a Mac that is MPS, and such a
+#    group could not send what is on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
-#    - ``nccl``: for NVIDIA GPUs, and under the same name for AMD's. In PyTorch's packages for CUDA and
-#      ROCm.
-#    - ``gloo``: for CPUs. In all packages.
-#    - ``xccl``: for Intel GPUs. In the packages for XPU.
-#    - ``mpi``: for what your MPI library supports. In no package: build PyTorch against the library.
+#    - ``nccl``: for NVIDIA GPUs and, under the same name, for AMD's. PyTorch's packages for CUDA
+#      and ROCm contain it.
+#    - ``gloo``: for CPUs. All packages contain it.
+#    - ``xccl``: for Intel GPUs. The packages for XPU contain it.
+#    - ``mpi``: for what your MPI library supports. No package contains it: build PyTorch against
+#      the library.
 #
-#    ``dist.init_process_group("gloo")`` chooses one by name, and ``"cpu:gloo,cuda:nccl"`` one per kind
-#    of device. A second group, ``dist.new_group(backend="gloo")``, may have another: the GPT's
-#    trainer sends small messages over one, so that no GPU waits for them.
+#    ``dist.init_process_group("gloo")`` chooses a backend by name, and ``"cpu:gloo,cuda:nccl"`` one
+#    per kind of device. A second group, ``dist.new_group(backend="gloo")``, may have another.
 #
-#    Which of them does this machine's PyTorch have?
+#    Which backends does this machine's PyTorch have?
 #
 #    .. run::
 #       :expect: gloo True.*mpi False
 #
 #       python -c "import torch.distributed as dist; print(*(f'{name} {dist.is_backend_available(name)}' for name in ('gloo', 'nccl', 'xccl', 'mpi')))"
 #
-#    In some scripts DDP gets ``device_ids=[local_rank]``. It makes DDP move the inputs to that GPU.
-#    Here the model and the batches are on the device already, so you can remove it. On a CPU you
+#    Some scripts pass ``device_ids=[local_rank]`` to DDP, which then moves the inputs to that GPU.
+#    Here model and batches are on the device already, so you can remove this argument. On a CPU you
 #    must, because DDP refuses it there:
 #
 #    .. run::
@@ -124,17 +122,16 @@ Multi-GPU training
 #
 # .. fold:: Where the processes meet: env, tcp and file
 #
-#    ``init_process_group`` has an argument ``init_method``, which says how the processes find each
-#    other:
+#    The argument ``init_method`` of ``init_process_group`` says how the processes find each other:
 #
-#    - ``"env://"``, the default: by the four variables above. Launchers set them, so the script need
-#      not know where it runs.
-#    - ``"tcp://node1:29500"``: through the same store, on rank 0, but its address is in the script. Pass
-#      ``rank=`` and ``world_size=``, too.
-#    - ``"file:///shared/new"``: in a file that all processes see and that does not exist yet. Pass
-#      ``rank=`` and ``world_size=``. If a killed run has left the file, the next run hangs or fails.
+#    - ``"env://"``, the default: by the four variables above. Launchers set them, so the script
+#      need not know where it runs.
+#    - ``"tcp://node1:29500"``: through the same store, on rank 0, but with its address in the
+#      script. Pass ``rank=`` and ``world_size=``, too.
+#    - ``"file:///shared/new"``: through a file that all processes see and that does not exist yet.
+#      Pass both here, too. If a killed run has left the file, the next run hangs or fails.
 #
-#    For NCCL as for gloo, this is only where addresses are exchanged. Gradients travel directly.
+#    Only addresses are exchanged there. Gradients travel directly, with NCCL as with gloo.
 #
 # .. fold:: The code of utils.set_device and utils.free_port
 #
@@ -150,8 +147,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@2 1 1
 #
-# The processes are rank 0 and rank 1 of 2 now. Still, the two loss lines are the same: both ranks
-# train on all 2,048 samples, so two processes do all the work twice.
+# The processes are rank 0 and rank 1 of 2 now. But their loss lines are the same: both ranks train
+# on all 2,048 samples, so all the work is done twice.
 
 # %% [markdown]
 # Distributing input data
@@ -163,17 +160,16 @@ Multi-GPU training
 #    :edit: distribute-the-data
 #    :confirmed: d558a0cbbe89
 #
-#    :torch:`torch.utils.data.DistributedSampler` asks the process group for rank and world size. On every rank it
-#    shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0 takes the
-#    first, rank 1 the second, rank 0 the third. If the number of samples is not a multiple of the
-#    number of processes, it repeats a few, so that all ranks take equally many steps.
+#    :torch:`torch.utils.data.DistributedSampler` asks the process group for rank and world size. On
+#    every rank it shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0
+#    takes the first, rank 1 the second, rank 0 the third. If the number of samples is not a
+#    multiple of the world size, it repeats a few, so that all ranks take equally many steps.
 #
-#    The order depends on a seed and on the epoch, and ``set_epoch`` passes the epoch. Without it,
+#    The order depends on a seed and on the epoch, which ``set_epoch`` passes. Without this call,
 #    every epoch has the order of the first. ``single_gpu.py`` seeds its sampler with the epoch too.
-#    :doc:`batch_and_learning_rate` compares the weights of both scripts.
 #
-#    ``--batch_size`` counts the samples of *one* process. Two processes with 32 samples each take
-#    64 per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
+#    ``--batch_size`` counts the samples of *one* process, so two processes with 32 samples each
+#    take 64 per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
 #
 # .. run::
 #    :expect: over 1024 samples
@@ -181,8 +177,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@3 1 1
 #
-# Each rank saw 1,024 samples. But look at ``weights``, the sum of a rank's weights, at the end of
-# the probe's lines. The two differ. There are two models now, each trained on one half of the data.
+# Each rank saw 1,024 samples. But ``weights`` at the end of the probe's lines, the sum of a rank's
+# weights, differs: there are two models now, each trained on one half of the data.
 #
 # The figure shows what ``set_epoch`` does, for 32 samples.
 
@@ -213,24 +209,23 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Constructing the DDP model
 # --------------------------
 #
-# Nothing keeps the two models equal. There is no error, and both losses fall.
+# Nothing keeps the two models equal, but there is no error, and both losses fall.
 #
 # .. lesson-diff:: multigpu
 #    :edit: construct-the-ddp-model
 #    :confirmed: 30702bd61ca2
 #
-#    :torch:`DDP <torch.nn.parallel.DistributedDataParallel>` wraps the model. Its constructor broadcasts rank 0's weights, so all copies start
-#    equal. During ``backward()`` it averages the gradients over all processes, so the copies stay
-#    equal.
-#    :doc:`1_theory` builds it by hand.
+#    :torch:`DDP <torch.nn.parallel.DistributedDataParallel>` wraps the model. Its constructor
+#    broadcasts rank 0's weights, so all copies start equal. During ``backward()`` it averages the
+#    gradients over all processes, so the copies stay equal.
 #
 #    The model moves to its device first, because DDP prepares its buckets for the device of the
 #    parameters. The optimizer updates the same parameters as before, so it needs no change.
 #    ``_run_batch`` needs none either, because ``self.model(source)`` now calls the wrapper.
 #
-#    One line reaches through the wrapper. ``self.model`` is now DDP, and the model itself is
-#    ``self.model.module``. Without ``.module`` every name in the checkpoint would begin with
-#    ``module.``, and a plain model could not load it.
+#    ``self.model`` is now DDP, and the model itself is ``self.model.module``. Without ``.module``
+#    in ``_save_checkpoint``, every name in the checkpoint would begin with ``module.``, and a plain
+#    model could not load it.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -238,27 +233,27 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@4 1 1
 #
-# One all-reduce per step averages the gradients, and ``weights`` is the same number on both ranks,
-# to the last digit. The losses still differ, because each rank prints the loss of one half.
+# One all-reduce per step averages the gradients, and ``weights`` is the same number on both ranks.
+# The losses still differ, because each rank prints the loss of one half of the samples.
 
 # %% [markdown]
 # Reporting the global loss
 # -------------------------
 #
-# Two loss lines per epoch, and neither is about all samples. If ranks decide by their own loss, for
-# example when to stop, one will stop, and the others will wait for it until a timeout.
+# There are two loss lines per epoch, and neither covers all samples. If each rank decides by its
+# own loss when to stop, one rank will stop, and the others will wait for it until a timeout.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
 #    :confirmed: 84c5eb3c00da
 #
 #    DDP averages gradients and nothing else. ``totals`` holds the summed loss and the number of
-#    samples of *this* process. :torch:`torch.distributed.all_reduce` replaces it, on every rank, by the sum over all
-#    ranks. Then only rank 0 prints the loss.
+#    samples of *this* process. On every rank, :torch:`torch.distributed.all_reduce` replaces it by
+#    the sum over all ranks. Then only rank 0 prints the loss.
 #
-#    The order matters. ``all_reduce`` is a :term:`collective`: every rank must call it. After the
-#    ``return`` only rank 0 would reach it. Rank 0 would hang or, worse, receive what the other
-#    ranks send next, which is a gradient.
+#    The order matters, because ``all_reduce`` is a :term:`collective`: every rank must call it.
+#    After the ``return`` only rank 0 would call it, and would hang or, worse, receive what the
+#    other ranks send next, which is a gradient.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -266,19 +261,19 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@5 1 1
 #
-# One line, over all 2,048 samples. But the checkpoint is saved twice.
+# One line now covers all 2,048 samples. But the checkpoint is saved twice.
 
 # %% [markdown]
 # Saving model checkpoints
 # ------------------------
 #
-# Every process writes the checkpoint, and all write to the same path.
+# Every process writes the checkpoint to the same path.
 #
 # .. lesson-diff:: multigpu
 #    :edit: save-once
 #    :confirmed: 5561783a1e15
 #
-#    After each step all ranks have the same weights. One file is enough, and rank 0 writes it.
+#    All ranks have the same weights after each step, so rank 0 alone writes the file.
 #
 #    Here a second writer is only a waste, because ``utils.save_checkpoint`` writes a temporary file
 #    and renames it. With a plain ``torch.save(checkpoint, path)``, two writers can leave a damaged
@@ -290,7 +285,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@6 1 1
 #
-# One loss, one checkpoint. What remains is in the probe's lines: ``group not left``.
+# The checkpoint is saved once. But the probe says ``group not left``.
 
 # %% [markdown]
 # Ending the process group
@@ -303,12 +298,12 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: end-the-process-group
 #    :confirmed: defa7dc57f65
 #
-#    ``destroy_process_group`` ends the threads and closes the connections. After an exception it
-#    does not run. Then the process ends anyway, and ``guard.py`` sees to it that this cannot hang.
+#    ``destroy_process_group`` ends the threads and closes the connections. It does not run after an
+#    exception, but the process ends anyway: ``guard.py`` makes sure that this cannot hang.
 #
-#    ``main`` has returned by then, so there is no DDP model any more. One that is still there holds
-#    the group, and the process may hang when the model goes: see :doc:`symptoms`, "A hang after the
-#    last line".
+#    ``main`` has returned by then, so there is no DDP model any more. A DDP model that still exists
+#    keeps a reference to the group, and the process may hang when the model is freed: see
+#    :doc:`symptoms`, "A hang after the last line".
 #
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
@@ -319,34 +314,33 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@7 1 1
 #
-# This is ``multigpu.py``, line for line. Your own script has no ``utils.py``: :doc:`your_script`
-# shows these edits without it.
+# Your own script has no ``utils.py``: :doc:`your_script` shows these edits without it.
 #
 # .. fold:: Why a run could die with SIGABRT
 #
 #    A thread of gloo may drop the last reference to a Python object while the interpreter shuts
 #    down: see :doc:`symptoms`, "terminate called without an active exception". For the same reason
-#    ``utils.set_device`` imports ``torch._dynamo`` before there is a group. The optimizer's
-#    constructor imports it otherwise, and then threads of the group outlive
+#    ``utils.set_device`` imports ``torch._dynamo`` before the group exists. Otherwise the
+#    optimizer's constructor imports it, and then threads of the group outlive
 #    ``destroy_process_group``.
 
 # %% [markdown]
 # Is it faster?
 # -------------
 #
-# Not with this model: compare the samples per second on top of this page with those of
-# :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a millisecond, which
-# is less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
-# longer than the all-reduce. :doc:`5c_fast` measures a case in which two processes win beside one
-# in which they lose.
+# Not with this model: compare the samples per second of all processes, at the top of this page,
+# with those of :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a
+# millisecond, which is less than the two processes need to average the gradients. DDP pays when
+# ``backward()`` takes longer than the all-reduce: :doc:`5c_fast` measures a case in which two
+# processes win and one in which they lose.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **A process is missing.** Here ``worker`` is called directly, so one process trains where two are
-# expected. It waits for the second one. PyTorch itself is silent; the last line is from
-# ``guard.py``, after five seconds. ``timeout`` ends the process after thirty:
+# **A process is missing.** Here ``worker`` is called directly, so only one of two processes starts,
+# and it waits for the other. PyTorch itself is silent; ``guard.py`` prints the last line after five
+# seconds, and ``timeout`` ends the process after thirty:
 #
 # .. run::
 #    :expect: waiting for all 2 processes
@@ -356,11 +350,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    sed 's/    mp.spawn(.*/    worker(0, world_size, args)/' multigpu.py > broken.py
 #    timeout 30 python broken.py
 #
-# Remember what this looks like: for minutes, a missing process raises no error. It makes the others
-# wait, until they time out.
-#
-# The next page breaks a run in the other way: one process dies. Then ``mp.spawn`` terminates the
-# others.
+# A missing process raises no error for minutes: the others wait for it until they time out.
 
 # %% [markdown]
 # What you can do now
@@ -385,6 +375,5 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    .. fold:: After the fourth edit both ranks have the same weights. Why do they still print different losses?
 #
-#       Each computes the loss of one half of the samples, and the same model has different
-#       losses on different data. The fifth edit adds up the losses and the counts of all ranks.
-#       Only then do the lines describe all samples.
+#       Each rank computes the loss of one half of the samples, and the same model has different
+#       losses on different data. The fifth edit sums the losses over all ranks.

@@ -5,13 +5,14 @@ Fault tolerance
 """
 
 # %% [markdown]
-# **You will be able to** make a training run survive the death of its processes, and to prove that
-# it ends with the same weights as a run that nothing disturbed.
+# **You will be able to** make a training run survive the death of its processes, and prove that it
+# ends with the same weights as an undisturbed run.
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run and the more devices it has, the more likely one of them fails.
-# :torch:`torchrun <torch.distributed.run>`, the launcher that comes with PyTorch, starts the finished script:
+# The longer a run lasts and the more devices it uses, the more likely a device fails. This command
+# starts the finished script with :torch:`torchrun <torch.distributed.run>`, the launcher that comes
+# with PyTorch:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -25,16 +26,15 @@ Fault tolerance
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # If one of its processes dies, ``torchrun`` starts all of them again, and the script resumes from
-# its last :term:`checkpoint`, the file it saved. Three edits lead there. After each of them the
-# script runs, and this page breaks it.
+# its last :term:`checkpoint`, the file that it saved. Three edits lead to this script.
 
 # %% [markdown]
 # Letting torchrun start the processes
 # ------------------------------------
 #
-# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends one of its
-# processes SIGKILL, here after epoch 5 of 10. It shows the lines about epochs, and marks each with
-# the seconds since the start:
+# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command, prints its lines about
+# epochs with the seconds since the start, and sends SIGKILL to one of its processes, here after
+# epoch 5 of 10:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -43,21 +43,19 @@ Fault tolerance
 #
 #    python docs/labs/kill.py 5 python multigpu.py 10 2
 #
-# ``mp.spawn`` terminates the other process and reports the death. Then the run is over, and nothing
-# starts it again.
+# ``mp.spawn`` terminates the other process and reports the death. Nothing starts the run again.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: let-torchrun-start
 #    :confirmed: 8a0555eb9318
 #
-#    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`. It stays and
-#    watches them: it is their :term:`agent`. (``worker`` in the script is named after them. The
-#    workers of a ``DataLoader`` are something else.) When a worker fails, the agent terminates the
-#    others and starts all of them again.
+#    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`, and watches
+#    them as their :term:`agent`. When a worker fails, the agent terminates the others and starts
+#    all of them again. (The workers of a ``DataLoader`` are something else.)
 #
-#    Each worker runs the script from its first line, so ``mp.spawn`` goes. The agent also sets the
-#    variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
-#    ``MASTER_ADDR`` and ``MASTER_PORT``. ``ddp_setup`` reads them as before, and does not change.
+#    Each worker runs the script from its first line, so ``mp.spawn`` is gone. The agent also sets
+#    the variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
+#    ``MASTER_ADDR`` and ``MASTER_PORT``. ``ddp_setup`` reads them as before.
 #
 # .. run::
 #    :expect: Epoch +1 \| loss[\s\S]*failed \(exitcode: -9\)[\s\S]*Epoch +1 \| loss
@@ -66,14 +64,14 @@ Fault tolerance
 #
 #    python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
 #
-# (Here ``tools.series run`` starts ``torchrun``, with the command that the next section explains.)
-# The agent reports that a worker failed, and starts both again. The run reaches epoch 10. But the
-# new workers begin with epoch 1: they do not read the checkpoint of epoch 4.
+# (``tools.series run`` starts ``torchrun`` with the command that the next section explains.) The
+# agent reports that a worker failed, and starts both again. But the new workers begin with epoch 1,
+# because they do not read the checkpoint of epoch 4.
 #
 # .. diagram:: agent
 #
 #    The agent starts the workers and tells them where their :term:`store` is, a small server that
-#    rank 0 opens. The workers find each other through it, and exchange gradients directly.
+#    rank 0 opens. The workers find each other through the store, and exchange gradients directly.
 
 # %% [markdown]
 # What the command says
@@ -82,13 +80,13 @@ Fault tolerance
 # Everything before the name of the script is for ``torchrun``:
 #
 # ``--standalone``
-#    There is one node, that is, one machine. The processes meet at a port that is free.
+#    There is one node, that is, one machine. The processes meet at a free port.
 #
 # ``--nproc_per_node=2``
-#    It starts two workers. With GPUs, give their number.
+#    Start two workers. With GPUs, give the number of GPUs.
 #
 # ``--max-restarts=3``
-#    It starts all workers again up to three times, then it gives up. The default is 0.
+#    Start all workers again up to three times, then give up. The default is 0.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
 #    Every restart gets a new :term:`store`. Otherwise restarted workers may fail to connect.
@@ -105,22 +103,22 @@ Fault tolerance
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
 #
-# ``GROUP_RANK`` is the number of the node. Here it is always 0, since there is one node.
+# ``GROUP_RANK`` is the number of the node, which is 0 because there is one node.
 #
 # .. fold:: Why a restart needs a new store
 #
-#    By default the workers use the store of the agent, which outlives them. After a restart the new
-#    workers find there the addresses of dead processes, and cannot connect: `pytorch#135712
-#    <https://github.com/pytorch/pytorch/issues/135712>`__. With the variable, rank 0 opens a store
-#    in each attempt, as it did under ``mp.spawn``.
+#    By default the workers use the agent's store, which outlives them. After a restart, the new
+#    workers find the addresses of dead processes in it, and cannot connect:
+#    `pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__. With the variable, rank
+#    0 opens a new store in each attempt, as it did under ``mp.spawn``.
 
 # %% [markdown]
 # Naming the cause of a failure
 # -----------------------------
 #
-# A worker can also fail by an exception. Let rank 1 raise one in its second epoch: ``sed`` puts an
-# ``assert`` into the script. At the end ``torchrun`` prints a report, of which ``grep`` shows the
-# main lines:
+# A worker can also fail with an exception. Here ``sed`` puts an ``assert`` into the script that
+# fails on rank 1 in its second epoch. At the end ``torchrun`` prints a report, and ``grep`` shows
+# its main lines:
 #
 # .. run::
 #    :expect: Root Cause[\s\S]*To enable traceback
@@ -130,15 +128,16 @@ Fault tolerance
 #    python -m tools.series show multigpu_torchrun@1 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Under ``Root Cause`` the report says that rank 1 failed first, but not why. (Each process prints its own traceback too, but among those of a hundred processes it is hard to find.)
+# Under ``Root Cause`` the report says that rank 1 failed first, but not why. (Each process also
+# prints its own traceback, but among a hundred of them the right one is hard to find.)
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: name-the-cause
 #    :confirmed: 75ff9d104eaf
 #
 #    If ``worker`` ends with an exception,
-#    :torch:`@record <torch.distributed.elastic.multiprocessing.errors.record>` writes it into a file. ``torchrun`` reads the
-#    file and quotes it in the report.
+#    :torch:`@record <torch.distributed.elastic.multiprocessing.errors.record>` writes the exception
+#    to a file, which ``torchrun`` quotes in the report.
 #
 # .. run::
 #    :expect: Root Cause[\s\S]*AssertionError: disaster
@@ -148,42 +147,41 @@ Fault tolerance
 #    python -m tools.series show multigpu_torchrun@2 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Now the report names the error. Rank 0 is listed under ``Failures``. It lost its connection to
-# rank 1, or ``torchrun`` terminated it: either is only an echo. In a run of a hundred processes,
-# read ``Root Cause`` first. (In a script without ``guard.py``, torchrun may name an echo: see
-# below.)
+# Now the report names the error. Rank 0, under ``Failures``, failed only as a consequence: it lost
+# its connection to rank 1, or ``torchrun`` terminated it. So read ``Root Cause`` first. (In a
+# script without ``guard.py``, ``torchrun`` may name a consequence as the cause: see below.)
 #
 # .. fold:: How torchrun finds the first failure
 #
-#    The agent looks at its workers ten times per second. It compares the times of the failures, in
-#    whole seconds, and names the earliest. A recorded exception has the time at which it was
-#    raised, a death the time at which torchrun found it. But when rank 1 ends, rank 0 loses its
+#    The agent checks its workers ten times per second. It compares the times of the failures, in
+#    whole seconds, and names the earliest. The time of a recorded exception is when it was raised,
+#    and the time of a death is when ``torchrun`` found it. When rank 1 ends, rank 0 loses its
 #    connection and fails a moment later, so the agent could find both dead at once. Therefore
-#    ``guard.py`` lets a process that lost a connection wait for two seconds before it ends.
+#    ``guard.py`` makes a process that lost a connection wait for two seconds before it ends.
 
 # %% [markdown]
 # Resuming from a checkpoint
 # --------------------------
 #
-# Look again at the output of ``multigpu_torchrun@1``. A checkpoint of epoch 4 was on the disk, and
-# the restarted workers trained from epoch 1.
+# The restarted workers of ``multigpu_torchrun@1`` trained from epoch 1, although a checkpoint of
+# epoch 4 was on the disk.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: resume
 #    :confirmed: 2bd86b9a211b
 #
-#    Every worker reads the checkpoint when it starts, the first time as well as after a restart. If
-#    there is no file yet, ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it
-#    loads the file into host memory, with ``map_location="cpu"``. Without that, every process would
-#    load rank 0's tensors onto GPU 0. The file is named after the script.
+#    Every worker reads the checkpoint whenever it starts. If there is no file yet,
+#    ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it loads the file into host
+#    memory, with ``map_location="cpu"``. Without this option, every process would load rank 0's
+#    tensors onto GPU 0.
 #
-#    A checkpoint has three parts. The **weights** go into the model inside DDP. The **state of the
-#    optimizer** holds the momentum. The **number of epochs** that have run says where ``train``
-#    resumes. It was saved as ``epoch + 1``, since epochs count from 0. Nothing else is needed here,
-#    because the order of the samples follows from the number of the epoch.
+#    The **weights** go into the model inside DDP. The **state of the optimizer** holds the
+#    momentum. The **number of epochs** that have run says where ``train`` resumes. It was saved as
+#    ``epoch + 1``, because epochs count from 0. Nothing else is needed, because the order of the
+#    samples follows from the number of the epoch.
 #
 #    ``utils.report_resume`` prints after which epoch training resumes. ``resume=True`` allows a
-#    ``--checkpoint_path`` that exists already.
+#    ``--checkpoint_path`` that already exists.
 #
 # .. fold:: How utils.py writes and reads a checkpoint
 #
@@ -195,11 +193,11 @@ Fault tolerance
 #
 # .. diagram:: resume
 #
-#    A run that saves every 10 epochs and is killed after epoch 12. It resumes from its last save, so
+#    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# Kill this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the checkpoint of the
-# run at the top of this page, and afterwards ``same.py`` compares the two:
+# The next run kills this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the
+# checkpoint of the run at the top of this page, and at the end ``same.py`` compares the two:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -213,14 +211,13 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# The restarted workers resume from the last checkpoint, after epoch 10 and after epoch 20. In the
-# end all weights and momenta are those of the undisturbed run, bit for bit. This proves more than
-# "it resumes": a run that lost its momentum, applied an epoch twice to the same weights, or saw the
-# samples in another order would end with other weights.
+# The restarted workers resume from the last checkpoint. In the end all weights and momenta are
+# those of the undisturbed run, bit for bit. A run that lost its momentum, applied an epoch's
+# updates twice, or saw the samples in another order would end with other weights.
 #
-# Three limits: on GPUs some kernels add in varying order. On more than two ranks the first step after
-# a restart may round another way: "Fewer messages" in :doc:`5c_fast`. And a model with dropout also
-# needs the state of the random generator, which :doc:`5b_robust` saves.
+# There are three limits. On GPUs, some kernels add in varying order. On more than two ranks, the
+# first step after a restart may round differently ("Fewer messages" in :doc:`5c_fast`). A model
+# with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
 
 # %%
 import re
@@ -251,15 +248,15 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# The figure shows what a kill costs: the seconds of the restart, and the epochs since the last
-# save, at most ``save_every`` of them.
+# As the figure shows, a kill costs the seconds of the restart, and the epochs since the last save,
+# which are at most ``save_every``.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **It trains nothing and ends with success.** The checkpoint has as many epochs already as the
-# command asks for. This is one more start of the run with the two kills:
+# **It trains nothing and ends with success.** The checkpoint already has as many epochs as the
+# command asks for. Here the run with the two kills is started once more:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -272,9 +269,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # **The momentum is lost.** A script that does not load the optimizer's state resumes without an
-# error. Here two scripts resume from the same checkpoint, of 20 epochs, and the second does not
-# load the momentum. Momentum builds up again within tens of steps. So that you see it, an epoch has
-# only 8 steps here, with one process and a batch size of 256:
+# error. Here two scripts resume from the same checkpoint of 20 epochs, and the second does not load
+# the momentum. Momentum builds up again within tens of steps. To make the difference visible, an
+# epoch here has only 8 steps:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
@@ -286,20 +283,18 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
-# Without the momentum the loss falls more slowly, because SGD has to build it up again. After epoch
-# 25 it is higher than the other's after epoch 24. So save everything that has a state.
-# :doc:`5_minGPT` adds what a larger trainer has.
+# Without the momentum the loss falls more slowly: after epoch 25 it is higher than that of the
+# first script after epoch 24. So save everything that has a state. :doc:`5b_robust` adds what a
+# larger trainer has.
 #
-# **The job ends at the first death.** ``torchrun`` restarts nothing unless ``--max-restarts`` says
-# so.
+# **The job ends at the first death.** ``torchrun`` restarts nothing without ``--max-restarts``.
 # :doc:`symptoms` shows what it prints then, under *Signal 9*.
 #
 # **It prints that IPv6 addresses cannot be retrieved, and hangs.** Your machine's own name has no
-# address, as on some laptops with a VPN. ``export PET_LOCAL_ADDR=127.0.0.1`` lets the workers meet
-# without it: see :doc:`symptoms`.
+# address, as on some laptops with a VPN. With ``export PET_LOCAL_ADDR=127.0.0.1`` the workers meet
+# without that name: see :doc:`symptoms`.
 #
-# **It is started without torchrun.** Then no variable is set, and the script prints how to start
-# it:
+# **It is started without torchrun.** No variable is set, so the script prints how to start it:
 #
 # .. run::
 #    :expect: no RANK in the environment
@@ -307,11 +302,11 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    python multigpu_torchrun.py 50 10
 #
-# **The checkpoint is damaged.** A script that writes straight into its file and is killed meanwhile
-# leaves half a checkpoint behind. ``utils.save_checkpoint`` writes a temporary file and renames it,
-# so the checkpoint is always the old one or the new one. (A kill may leave the temporary file, a
-# hidden ``.multigpu_torchrun.pt.*.tmp``, for you to delete.) If a file is damaged all the same, the
-# script refuses it:
+# **The checkpoint is damaged.** A script that writes straight into its file leaves half a
+# checkpoint behind if it is killed meanwhile. ``utils.save_checkpoint`` writes a temporary file and
+# renames it, so the checkpoint is always the old one or the new one. (After a kill you may have to
+# delete the temporary file, a hidden ``.multigpu_torchrun.pt.*.tmp``.) If a file is damaged all the
+# same, the script refuses it:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all
@@ -320,8 +315,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    echo "half of a file" > half.pt
 #    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
 #
-# Restarts and checkpoints protect a run against the death of its processes. But a machine that is
-# lost takes the checkpoint with it.
+# Restarts and checkpoints protect a run against the death of its processes, but a lost machine
+# takes its checkpoint with it.
 #
 # :doc:`symptoms` lists these errors and more by their text.
 
@@ -339,8 +334,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
 #
 #       About five on average, and at most ten, if it dies during a save. Saving more often loses
-#       less, but training waits for each save. If an epoch takes a minute and a save a second, save
-#       after every epoch.
+#       less, but training waits for each save. If an epoch takes a minute and a save takes a
+#       second, save after every epoch.
 #
 #    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?
 #
@@ -351,5 +346,5 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    .. fold:: A run of two processes saved a checkpoint. You resume it with four. What changes?
 #
 #       It works, because nothing in the checkpoint depends on the number of processes. But
-#       ``--batch_size`` counts per process, so a step now takes 128 samples instead of 64. The run
-#       no longer ends with the weights of the undisturbed one.
+#       ``--batch_size`` counts per process, so a step now takes 128 samples instead of 64, and the
+#       run no longer ends with the weights of the undisturbed one.

@@ -11,37 +11,38 @@ Multi-node training
 # **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every
 # :term:`node`, that is, on every machine.
 #
-# For more GPUs than one machine has, you need several. This page assumes that each has its own
-# disk. You start the same command on every node. ``node1`` is the name of one of them, the node at
-# which they meet:
+# If you need more GPUs than one machine has, use several machines. This page assumes that each
+# machine has its own disk. Start the same command on every node. ``node1`` is the name of the node
+# at which all of them meet:
 #
 # .. not-run:: node1 is a machine of yours; below, this page plays two nodes on one machine
 #
 #    {multinode}
 #
-# ``--nnodes=2`` says how many nodes take part. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500``
-# says where their :term:`agents <agent>` meet. The agent on ``node1`` opens a :term:`store` for the
-# agents at port 29500, and the other agents connect to it. (The workers open another, as on the
-# last page.) This meeting is the :term:`rendezvous`: the agents agree on the ranks of all workers.
-# They do so again at each restart, and then another node may have rank 0 and print the loss. With
-# ``--rdzv-conf`` they notice sooner that one of them is gone.
+# ``--nnodes=2`` is the number of nodes. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500`` says
+# where their :term:`agents <agent>` meet: the agent on ``node1`` opens a :term:`store` at port
+# 29500, and the other agents connect to it. (The workers open another store, as on the last page.)
+# In this meeting, the :term:`rendezvous`, the agents agree on the ranks of all workers. They meet
+# again at each restart, and then another node may have rank 0 and print the loss. With
+# ``--rdzv-conf`` the agents notice sooner that one of them is gone.
 #
 # Under Slurm, Open MPI or Kubernetes only the launcher differs: :doc:`launchers`.
 #
 # .. fold:: What ``--rdzv-conf`` says
 #
-#    Every agent writes a sign of life into the store, each second (``keep_alive_interval=1``). If
-#    the last one is more than four seconds old (``keep_alive_max_attempt=4``), the others give the
-#    agent up. By default that takes 15 seconds. The sign of life is the time on the agent's own
-#    clock, so the clocks of the nodes must agree. ``launch/check_cluster.py``, the preflight of
-#    :doc:`launchers`, checks that.
+#    Every agent writes a sign of life into the store each second (``keep_alive_interval=1``). If an
+#    agent's last sign of life is more than four seconds old (``keep_alive_max_attempt=4``), the
+#    others give it up. By default this takes 15 seconds. The sign of life is the time on the
+#    agent's own clock, so the clocks of the nodes must agree. ``launch/check_cluster.py``, the
+#    preflight of :doc:`launchers`, checks the clocks.
 
 # %% [markdown]
 # The short command
 # -----------------
 #
-# ``torchrun --nnodes=2 multinode.py`` is enough if you first source a file that sets torchrun's other
-# options. Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
+# ``torchrun --nnodes=2 multinode.py`` is enough if you first source a file of variables that set
+# torchrun's other options. Here two shells of one machine play the nodes, so the endpoint is
+# ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -50,9 +51,9 @@ Multi-node training
 #    cat docs/labs/two_shells.sh
 #    sh docs/labs/two_shells.sh
 #
-# Without these variables, torchrun waits for a second node at this one's address, and prints
-# nothing. After 901 seconds it fails, before one line of the script has run. The variable
-# ``PET_RDZV_CONF=timeout=5`` makes that five seconds:
+# Without these variables, ``torchrun`` waits at its own machine's address for a second node, and
+# prints nothing. After 901 seconds it fails, before one line of the script has run. The variable
+# ``PET_RDZV_CONF=timeout=5`` shortens this wait:
 #
 # .. run::
 #    :expect: 1/2 clients joined
@@ -60,16 +61,15 @@ Multi-node training
 #
 #    PET_RDZV_CONF=timeout=5 torchrun --nnodes=2 multinode.py 3 3 2>&1 | grep Error:
 #
-# The recipe ``launch/torchrun_c10d.sh`` (:doc:`launchers`) sets the variables, and prints the command
-# for the other nodes.
+# The recipe ``launch/torchrun_c10d.sh`` (:doc:`launchers`) sets the variables, and prints the
+# command for the other nodes.
 
 # %% [markdown]
 # Two nodes on one machine
 # ------------------------
 #
-# ``nodes.py`` plays two nodes on one machine. It starts two agents, each in its own folder,
-# ``node1`` and ``node2``. They share nothing but a port. ``hello.py`` prints the numbers that each
-# process gets from its agent:
+# ``nodes.py`` starts two agents in the folders ``node1`` and ``node2``, which share nothing but a
+# port. ``hello.py`` prints the numbers that each process gets from its agent:
 #
 # .. run::
 #    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -77,24 +77,21 @@ Multi-node training
 #
 #    python docs/labs/nodes.py launch/hello.py | sort -k 5
 #
-# ``nodes.py`` first prints the command that it starts on each node, after a ``+``. The endpoint is
-# ``localhost``, since both nodes are this machine, and the agent of ``node1`` opens the store. Then
-# ``nodes.py`` marks every line with the seconds since the start and with its node.
+# After the ``+``, ``nodes.py`` prints the command that it starts on each node.
 #
-# There are four processes, :term:`rank` 0 to 3. The :term:`local rank` counts from 0 on every node.
-# On ``node2`` the two numbers differ. A process takes the GPU of its local rank, so ``ddp_setup``
-# is right for several nodes already.
+# There are four processes, with :term:`rank` 0 to 3. The :term:`local rank` counts from 0 on every
+# node, so on ``node2`` the two numbers differ. A process takes the GPU of its local rank, so
+# ``ddp_setup`` already works on several nodes.
 #
 # .. diagram:: ranks
 #
-#    The rank is unique among all processes. The local rank starts again at 0 on each node, and
-#    is the number of the GPU that the process uses.
+#    The rank is unique among all processes. The local rank starts again at 0 on each node.
 
 # %% [markdown]
 # Saving on every node
 # --------------------
 #
-# Here is the script of the last page, unchanged, on two nodes:
+# Here is the unchanged script of the last page on two nodes:
 #
 # .. run::
 #    :expect: Epoch +4 \| checkpoint saved[\s\S]*node2:\n*\Z
@@ -103,20 +100,20 @@ Multi-node training
 #    python docs/labs/nodes.py multigpu_torchrun.py 4 2
 #    ls node1 node2
 #
-# It trains: the loss is over all 2,048 samples, a quarter of them from each process. But rank 0
-# saved the only checkpoint, on the disk of ``node1``. The folder ``node2`` is empty. If ``node1``
-# is lost, so is the training.
+# The training uses all 2,048 samples, a quarter of them in each process. But the only checkpoint is
+# that of rank 0, on the disk of ``node1``, and the folder ``node2`` is empty. If ``node1`` is lost,
+# so is the training.
 #
 # .. lesson-diff:: multinode
 #    :edit: save-on-every-node
 #    :confirmed: 84badf1423bc
 #
-#    One process per node saves, the one with local rank 0. ``dist.get_node_local_rank()`` returns
-#    the value of ``LOCAL_RANK``.
+#    On each node, the process with local rank 0 saves. ``dist.get_node_local_rank()`` returns the
+#    value of ``LOCAL_RANK``.
 #
-#    After each step all ranks hold the same weights and the same momentum, so all nodes write the
-#    same checkpoint. If the nodes share a folder, they write the same file twice. That does no
-#    harm, because each of them writes a temporary file and renames it.
+#    After each step all ranks hold the same weights and momentum, so all nodes write the same
+#    checkpoint. If the nodes share a folder, they write the same file twice. This does no harm,
+#    because each node writes a temporary file and renames it.
 #
 # .. run::
 #    :expect: node2 \| Epoch +4 \| checkpoint saved
@@ -125,15 +122,15 @@ Multi-node training
 #    python -m tools.series run multinode@1 4 2
 #    ls node1 node2
 #
-# Each node has a checkpoint. Still, only rank 0 prints the loss.
+# Now each node has a checkpoint.
 
 # %% [markdown]
 # Resuming from the newest checkpoint
 # -----------------------------------
 #
-# Now the nodes can hold different checkpoints: one node was killed before it saved, another has a
-# new, empty disk. Let ``node2`` have a checkpoint of 10 epochs, made by ``single_gpu.py``, and
-# ``node1`` none. Train both up to epoch 15. (From here on, each node runs one process, to save
+# Now the nodes can hold different checkpoints, for example if one was killed before it saved, or
+# has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs, made by
+# ``single_gpu.py``. Both train up to epoch 15. (From here on, each node runs one process, to save
 # time.)
 #
 # .. run::
@@ -147,24 +144,24 @@ Multi-node training
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 stage1.py 15 5
 #
 # ``node1`` starts at epoch 1 with a new model. ``node2`` resumes at epoch 11 with a trained one,
-# and prints nothing of it, because it has rank 1. DDP averages the gradients of these two models
+# but prints no loss, because it has rank 1. DDP averages the gradients of these different models
 # all the same, and the printed loss is the mean of both. After five epochs ``node2`` is done and
-# waits at the barrier, while ``node1`` waits for gradients. That is a hang, and ``--patience 5``
-# ends it.
+# waits at the barrier, while ``node1`` waits for gradients. They hang until ``--patience 5`` ends
+# the run.
 #
 # .. lesson-diff:: multinode
 #    :edit: resume-from-the-newest
 #    :confirmed: ea9ac0b4acbb
 #
-#    :torch:`torch.distributed.all_gather_object` collects the count of epochs from every rank, in the order of the ranks.
-#    So every rank holds the same list, and finds the same maximum in it. The first rank with that
-#    count broadcasts its checkpoint to all others.
-#    :torch:`torch.distributed.broadcast_object_list` takes a list because
-#    it replaces the list's contents by what it receives.
+#    :torch:`torch.distributed.all_gather_object` collects the number of epochs from every rank, in
+#    the order of the ranks. So every rank has the same list, and finds the same maximum in it. The
+#    first rank with this maximum broadcasts its checkpoint to all others.
+#    :torch:`torch.distributed.broadcast_object_list` takes a list because it replaces the list's
+#    contents with what it receives.
 #
 #    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
-#    ``_load_checkpoint`` then overwrites the weights on each node that has a file. And it sends the
-#    weights only, neither the momentum nor the epoch.
+#    ``_load_checkpoint`` then overwrites the weights on each node that has a file. It also sends
+#    only the weights, without the momentum and the epoch.
 #
 # .. run::
 #    :expect: node1 \| Resuming after epoch 10
@@ -174,20 +171,20 @@ Multi-node training
 #    python single_gpu.py 10 10 --checkpoint_path node2/multinode.pt | tail -n 1
 #    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 15 5
 #
-# ``node1`` has no checkpoint, and resumes after epoch 10 all the same. It received the one of
+# ``node1`` resumes after epoch 10 although it had no checkpoint, because it received that of
 # ``node2`` over the network.
 #
 # .. diagram:: two-nodes
 #
-#    What travels between two nodes. The agents meet at the store of ``node1``; gradients and the
+#    What travels between two nodes. The agents meet at the store of ``node1``. Gradients and the
 #    newest checkpoint, here that of ``node2``, go from worker to worker.
 
 # %% [markdown]
 # Losing a node
 # -------------
 #
-# Now the hard case. In the middle of the training ``node2`` is lost: its agent, its worker and its
-# disk. An empty machine takes its place and starts the same command. Nobody touches ``node1``:
+# Now the hard case: during the training, ``node2`` is lost with its agent, its worker and its disk.
+# An empty machine takes its place and starts the same command. Nothing is done on ``node1``:
 #
 # .. run::
 #    :expect: Resuming after epoch 10
@@ -198,10 +195,10 @@ Multi-node training
 #    ls node1 node2
 #
 # The worker on ``node1`` loses its connection and fails. Its agent waits at the rendezvous for a
-# second node. If none comes in ten minutes, the agent gives up. Here one comes at once, but the
-# others wait some seconds until the lost agent counts as gone. Then both agents start their
-# workers, and one of ``--max-restarts=3`` is used up. The one on ``node2`` has no checkpoint and
-# receives that of ``node1``, over the network. The figure shows the epochs over time:
+# second node, and gives up if none comes in ten minutes. Here one comes at once, but training waits
+# some seconds until the lost agent counts as gone. Then both agents start their workers, and one of
+# ``--max-restarts=3`` is used up. The worker on the new ``node2`` has no checkpoint, and receives
+# that of ``node1`` over the network. The figure shows the pause:
 
 # %%
 import re
@@ -222,8 +219,8 @@ axes.annotate(f"no training: {back - lost:.0f} s", ((lost + back) / 2, 20), ha="
 axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
-# Losing one node is fatal: the node of ``--rdzv-endpoint``, here ``node1``. Its agent holds the
-# store, and without it the other agents end:
+# One node must not be lost: the node of ``--rdzv-endpoint``, here ``node1``. Its agent holds the
+# store, and without the store the other agents end:
 #
 # .. run::
 #    :expect: RendezvousConnectionError: The connection to the C10d store has failed
@@ -238,26 +235,25 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 # .. fold:: How soon a failure is noticed
 #
-#    When a process is killed, its system closes its connections, and the processes at the other end
-#    notice at once. A machine that loses its power closes nothing. The others then wait for a
-#    timeout. :doc:`launchers` lists the failures that its tests try, under "When something dies",
+#    When a process is killed, its operating system closes its connections, and the processes at the
+#    other end notice at once. A machine that loses its power closes no connection, so the others
+#    wait for a timeout. :doc:`launchers` lists the tested failures, under "When something dies",
 #    with the seconds until each was noticed and until training resumed.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits for the others, without a word. It waits for two
-# minutes or more if it cannot reach the endpoint: the name leads nowhere, a firewall closes the
-# port, or the node of the endpoint was not started. It waits for ten minutes if another node is
-# missing. Start the preflight of :doc:`launchers` on every node, and it says which it is. On every
+# **Nothing happens at all.** Each agent waits for the others, and prints nothing. It waits for two
+# minutes or more if it cannot reach the endpoint, because the name leads nowhere, a firewall closes
+# the port, or the node of the endpoint was not started. It waits for ten minutes if another node is
+# missing. The preflight of :doc:`launchers`, started on every node, says which case it is. On every
 # node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
 # Each node must also know its own name: ``getent hosts $(hostname)`` must print its address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. If you start it on each of
-# two nodes, you get two trainings without an error. Each prints its own losses, over all 2,048
-# samples. ``hello.py`` shows it: ``WORLD_SIZE`` is 2 where it should be 4, and rank 0 is there
-# twice.
+# two nodes, you get two separate trainings without an error, each over all 2,048 samples.
+# ``hello.py`` shows it: ``WORLD_SIZE`` is 2 instead of 4, and both nodes have a rank 0.
 #
 # .. run::
 #    :expect: node2: rank 0: .*WORLD_SIZE=2
@@ -265,10 +261,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    for node in node1 node2; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start,
-# even if another node has a good one: see the end of :doc:`3_fault_tolerance`. A disk that returns
-# half a file should be looked at first.
+# even if another node has a good one: see the end of :doc:`3_fault_tolerance`. First check the disk
+# that returned half a file.
 #
-# :doc:`symptoms` lists these and more by the text of their error.
+# :doc:`symptoms` lists these errors and more by their text.
 
 # %% [markdown]
 # What you can do now
@@ -284,17 +280,15 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    .. fold:: ``node1`` has a checkpoint of 20 epochs, ``node2`` one of 10. Where do they resume?
 #
 #       Both resume after epoch 20. Every rank learns both counts, and the first rank with 20
-#       broadcasts its whole checkpoint. The file of ``node2`` is not used, and the next save
-#       replaces it.
+#       broadcasts its whole checkpoint. The next save replaces the file of ``node2``.
 #
-#    .. fold:: Some of your nodes may be taken away at any time. Which one do you name in ``--rdzv-endpoint``?
+#    .. fold:: Some of your nodes may be taken away at any time. Which node do you name in ``--rdzv-endpoint``?
 #
 #       One that stays. The loss of any other node costs a restart and the epochs since the last
-#       save, if a node takes its place within ten minutes. The loss of the endpoint ends the agents
-#       of all nodes, because its agent holds the store.
+#       save, if a node takes its place within ten minutes. The loss of the endpoint ends all
+#       agents, because its agent holds the store.
 #
 #    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
 #
 #       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
-#       enough. The edits do no harm: each node writes the same content to a temporary file and
-#       renames it.
+#       enough. The edits do no harm.

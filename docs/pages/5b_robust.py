@@ -14,9 +14,9 @@ Robust training
 # Saving everything, while training continues
 # -------------------------------------------
 #
-# *Dropout* sets a random part of the activations to 0 in training. So a run has one more state:
-# that of the random generator. ``mingpt@5`` does not save it. Here ``kill.py`` kills a worker after
-# step 80. The checkpoint is of step 50, so the steps after it are run twice:
+# *Dropout* sets a random part of the activations to 0, so a run has one more state, that of the
+# random generator, which ``mingpt@5`` does not save. Here ``kill.py`` kills a worker after step 80,
+# so the steps after the checkpoint of step 50 run twice:
 #
 # .. run::
 #    :expect: Resuming after step 50
@@ -24,26 +24,26 @@ Robust training
 #
 #    python docs/labs/kill.py 80 python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
-# Steps 60, 70 and 80 have other losses the second time: the data are the same, but the dropout is
-# not. Besides, training waits while a checkpoint is written, and that of GPT-2 has 1.5 GB.
+# Steps 60, 70 and 80 have other losses the second time, because the data are the same but the
+# dropout is not. Also, training waits while a checkpoint is written, and a checkpoint of GPT-2 has
+# 1.5 GB.
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile
 #    :confirmed: 28561b4f666b
 #
-#    Each rank seeds its generator differently, so different ranks drop different units. To save,
-#    the ranks exchange the states of their generators, and the checkpoint gets all of them. After a
-#    restart each rank gets its own back. If the number of processes has grown, a rank without a
-#    saved state keeps the seed of its start. ``all_gather_object`` is a :term:`collective`: every
-#    rank must call it, so it comes before the ``return``.
+#    Each rank seeds its generator differently, so different ranks drop different units. Before a
+#    save, ``all_gather_object`` collects all generators' states for the checkpoint. Every rank must
+#    call this :term:`collective`, so it comes before the ``return``. After a restart each rank
+#    restores its own state. If the number of processes has grown, the new ranks keep their initial
+#    seeds.
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
-#    copy while the next steps run. The price is that a kill may come before the newest checkpoint
-#    is on the disk: then the one before it counts. At most one save is under way, so a failure
-#    never costs more than two intervals of steps.
+#    copy while the next steps run. If the run is killed before the newest checkpoint is on the
+#    disk, it resumes from the previous one. At most one save is in progress, so a failure never
+#    costs more than two intervals of steps.
 #
-#    The file also says which model and which text it belongs to, so that no other run overwrites
-#    it.
+#    The file also records its model and its text, so that no other run overwrites it.
 #
 # .. run::
 #    :expect: (?s)Step +80 \| train loss (\S+) .*Step +80 \| train loss \1
@@ -57,9 +57,9 @@ Robust training
 # Stopping when asked to
 # ----------------------
 #
-# Schedulers send SIGTERM before they take a machine away, and wait about half a minute.
-# ``mingpt@6`` ends at once. ``stop.py`` sends the signal to ``torchrun``, which passes it on to its
-# workers, after step 40 of a run that would save much later:
+# Slurm and Kubernetes send SIGTERM before they take a machine away, by default 30 seconds before. ``mingpt@6`` then
+# ends at once. After step 40 of a run that would save much later, ``stop.py`` sends the signal to
+# ``torchrun``, which passes it on to its workers:
 #
 # .. run::
 #    :expect: No such file
@@ -69,25 +69,25 @@ Robust training
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"
 #    ls mingpt_6.pt
 #
-# No checkpoint: all 40 steps are lost.
+# There is no checkpoint, so all 40 steps are lost.
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked
 #    :confirmed: 001a86c5c9f1
 #
-#    The handler only sets a flag. It must not save, because Python may run it anywhere, even in the
-#    middle of a step.
+#    The signal handler only sets a flag. It must not save, because Python may run it in the middle
+#    of a step.
 #
 #    A rank must not act on its own flag either. The signal reaches the ranks at different moments,
-#    and one that leaves a step early makes the others hang. So the ranks add up their flags in
-#    every step, and all of them see the same sum after the same step. The flags travel through
-#    their own :term:`process group`, on the CPU and beside the step, so no GPU waits for them.
+#    and a rank that stops one step early makes the others hang. So the ranks add up their flags in
+#    every step, and all of them see the same sum. The flags have their own :term:`process group`,
+#    on the CPU, and their all-reduce overlaps the step, so no GPU waits for it.
 #
 #    Then all ranks save, without another validation, which might take too long. They wait until the
-#    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status that
-#    is not 0, so a job scheduler that restarts failed jobs starts it again. The default, 143, is
-#    what a shell reports for a process that SIGTERM ended. ``torchrun``, which the scheduler sees,
-#    then ends with 1.
+#    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status
+#    other than 0, so a scheduler that restarts failed jobs starts this job again. The default, 143,
+#    is what a shell reports after SIGTERM. The scheduler sees the status of ``torchrun``, which is
+#    then 1.
 #
 # .. run::
 #    :expect: Resuming after step \d+
@@ -99,30 +99,30 @@ Robust training
 #    python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 240 --log_every 60
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
-# The ranks save at the end of the step in which they agree, and the second run resumes there. No
-# step is lost. (To be brief, the second run has a smaller ``--total_steps``, and therefore another
-# learning rate. To continue the same training, repeat the same command.)
+# The ranks save at the end of the step in which they agree, and the second run resumes there, so no
+# step is lost. (To continue the same training, repeat the same command: the smaller
+# ``--total_steps`` here changes the learning rate.)
 #
 # .. fold:: Who gets the signal
 #
-#    ``torchrun`` passes SIGTERM on to its workers. If only a worker gets it, ``torchrun`` starts
-#    all of them again, up to ``--max-restarts`` times. ``torchrun`` also sends SIGTERM to the
-#    survivors of a failure. They take it for a request, find that a rank is missing, and end. With
-#    NCCL they may not notice; then ``torchrun`` kills them after 30 seconds.
+#    If only a worker gets SIGTERM, ``torchrun`` restarts all workers, up to ``--max-restarts``
+#    times. ``torchrun`` also sends SIGTERM to the workers that survive a failure. They treat it as
+#    a request to stop, find that a rank is missing, and end. With NCCL they may not notice the
+#    missing rank, and ``torchrun`` kills them after 30 seconds.
 #
 # .. fold:: Why the handler is a closure over the flag alone
 #
-#    It outlives the trainer. If it kept a reference to ``self``, DDP and its process group would
-#    outlive ``destroy_process_group``, and threads of the group could abort the interpreter as it
-#    shuts down (:doc:`symptoms`, "terminate called"). ``os._exit`` ends the process without
-#    shutting the interpreter down, so these threads can do no harm.
+#    The handler outlives the trainer. If it kept a reference to ``self``, DDP and its process group
+#    would outlive ``destroy_process_group``, and threads of the group could abort the interpreter
+#    as it shuts down (:doc:`symptoms`, "terminate called"). ``os._exit`` does not shut the
+#    interpreter down, so these threads can do no harm.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
 # **A checkpoint of another run.** The trainer refuses a checkpoint of another model, vocabulary or
-# text. Otherwise this run would overwrite it:
+# text:
 #
 # .. run::
 #    :expect: mingpt_7\.pt has
@@ -134,8 +134,8 @@ Robust training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
-# previous checkpoint is still on the disk, undamaged. A validation that has already begun runs to
-# its end first; ``--val_tokens`` bounds it. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
+# previous checkpoint is undamaged. A validation that has begun runs to its end first, and
+# ``--val_tokens`` limits its length. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
 
 # %% [markdown]
 # What you can do now
@@ -149,18 +149,15 @@ Robust training
 #
 #    .. fold:: A run with dropout used four processes. You resume it with two. Are the losses still the same?
 #
-#       No. The samples are the same, and both ranks get back the state of their generator. But each
-#       now takes half of the batch instead of a quarter, so the dropout masks differ. Without
-#       dropout the losses would agree up to rounding.
+#       No. The samples are the same, and both ranks restore their generators. But each rank now
+#       takes half of the batch instead of a quarter, so the dropout masks differ.
 #
 #    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
 #
-#       ``save`` first waits until the last checkpoint is on the disk, so training waits for the
-#       disk at every save. No checkpoint is skipped or mixed with another. Raise ``--save_every``
-#       or use a faster disk.
+#       ``save`` first waits until the previous checkpoint is on the disk, so training waits at
+#       every save. Raise ``--save_every`` or use a faster disk.
 #
 #    .. fold:: Each rank looks at its own flag after a step, and stops if it is set. What can go wrong?
 #
-#       The signal can arrive after one rank has looked and before another does. One rank then
-#       leaves the loop, and the other starts a step and waits for its gradients. The all-reduce of
-#       the flags gives all ranks the same answer after the same step.
+#       The signal can arrive after one rank has looked and before another looks. The second rank
+#       then leaves the loop, while the first starts a step and waits for the other's gradients.

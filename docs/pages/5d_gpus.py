@@ -10,15 +10,15 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Each figure names its device. A note marks what has not been measured yet. Counts need no GPU.
+# Each figure names its device, and a note marks what has not been measured yet.
 
 # %% [markdown]
 # The same scripts
 # ----------------
 #
-# None of the four scripts has a line for GPUs alone. ``utils.py`` finds them, and the default
-# backend for them is NCCL. One process per GPU trains (``--nproc_per_node=gpu``). One process on one
-# GPU must end with the weights of ``single_gpu.py``:
+# None of the four scripts has a line for GPUs alone. ``utils.py`` finds the GPUs, and their default
+# backend is NCCL. ``--nproc_per_node=gpu`` starts one process per GPU. One process on one GPU must
+# end with the weights of ``single_gpu.py``:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -35,11 +35,11 @@ On GPUs
 # What makes it fast
 # ------------------
 #
-# The model is GPT-2 with 124 million weights, on random tokens, with 16 sequences of 1,024 tokens
-# per GPU. Each row adds one change to the row above. The last rows name the row with which they are
-# compared. A line has the tokens per second, the factor over that other row, the *MFU* (model FLOPs
-# utilization: the share of the GPU's theoretical peak that the model's arithmetic reaches), the peak
-# of the memory, and how many graphs were compiled:
+# The model is GPT-2 with 124 million weights, and each GPU takes 16 sequences of 1,024 random
+# tokens. Each row adds one change to the row above; the last rows name the row with which they are
+# compared. A row has the tokens per second, the factor over that other row, the *MFU* (model FLOPs
+# utilization: the share of the GPU's theoretical peak that the model's arithmetic reaches), the
+# peak memory, and the number of compiled graphs:
 #
 # .. run::
 #    :expect: compiled whole
@@ -71,29 +71,30 @@ if log:
 
 # %% [markdown]
 # - **tf32**: the GPU's *Tensor Cores*, its units for matrix products, multiply with fewer bits, but
-#   memory still moves 32. **bf16**: they are twice as fast, and memory moves half the bytes. The
-#   trainer takes ``bf16`` by itself on a GPU that has it.
-# - **vocabulary padded**: GPT-2 has 50,257 tokens. That is an odd number, so most rows of logits
-#   begin at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
-#   within the product, and cuts off the extra logits. Weights, checkpoints and the loss stay as they
-#   are. Compiled code pads too, if a trial shows that it is faster. With ``--deterministic`` it makes
-#   no trials.
-# - **compiled**: ``torch.compile`` fuses the small operations between the products. By default it
-#   cuts the graph where DDP's buckets end, so that sending overlaps with ``backward()``. One process
-#   sends nothing, so it should not cut: "Fewer messages, copies and kernels" in :doc:`5c_fast`.
+#   memory still moves 32.
+# - **bf16**: Tensor Cores are twice as fast, and memory moves half the bytes. ``bf16`` is the
+#   trainer's default on a GPU that has it.
+# - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
+#   at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
+#   within the product, and cuts off the extra logits, so weights, checkpoints and the loss stay the
+#   same. Compiled code pads too, if a trial shows that it is faster; with ``--deterministic`` it
+#   makes no trials.
+# - **compiled**: ``torch.compile`` fuses the small operations. By default it cuts the graph where
+#   DDP's buckets end, which helps only if there is something to send: "Fewer messages, copies and
+#   kernels" in :doc:`5c_fast`.
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
-# `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the same
-# shape, biases included, on the same tokens in the same process. Its GELU is the exact one; ours is
-# the approximation that GPT-2 was trained with. Neither of the two is cut at buckets.
+# `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
+# same shape, biases included, on the same tokens in the same process. nanoGPT uses the exact GELU,
+# and our model the approximation with which GPT-2 was trained. Neither model is cut at buckets.
 
 # %% [markdown]
 # What the memory holds
 # ---------------------
 #
 # A training step holds the weights, their gradients, AdamW's two averages, and what the forward
-# pass keeps for the backward pass. This can be counted without a GPU, on *fake tensors*, which have
-# shapes but no numbers:
+# pass keeps for the backward pass. This memory can be counted without a GPU, on *fake tensors*,
+# which have shapes but no numbers:
 #
 # .. run::
 #    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +8.4
@@ -127,16 +128,13 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
 # The first three do not depend on the batch: 16 bytes per weight. What is kept in ``bf16`` has a
-# fixed part too, 0.23 GiB: the 16-bit copies that autocast makes of the matrices. The rest grows
-# with the tokens, by half a gigabyte per sequence, and is soon nearly everything. More than a third
-# of it is one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# fixed part too, the 16-bit copies that autocast makes of the matrices: 0.23 GiB. The rest grows by
+# half a gigabyte per sequence, and is soon nearly everything. More than a third of it is one
+# tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
-# So if memory runs out, lower the micro-batch first. ``--micro_batch_size`` does so without a change
-# to the training, because the process then adds up the gradients of more micro-batches.
-#
-# A real step needs more than this at its peak. For a moment the logits also exist in ``bf16`` and in
-# fp32, and in the backward pass so does their gradient. Compiled code keeps less: fused operations
-# store no results in between, and cheap ones are computed again in the backward pass. This is one
+# At its peak a real step needs more. For a moment the logits also exist in ``bf16`` and in fp32,
+# and in the backward pass so does their gradient. Compiled code keeps less: fused operations store
+# no results in between, and cheap ones are computed again in the backward pass. This is one
 # compiled step, from the history of PyTorch's allocator, followed by the kernels of the next step:
 #
 # .. run::
@@ -164,28 +162,28 @@ if log:
     axes.set(xlabel="milliseconds, when Python asked for the memory", ylabel="GiB", ylim=0)
 
 # %% [markdown]
-# It begins at the weights, the averages and the gradients, which lie in DDP's buckets and stay there.
-# The lab uses two tools that you can use in any script. The first records every allocation with the
-# line that made it. Its name has an underscore, but PyTorch documents it, and
+# The step begins with the weights, the averages and the gradients, which stay in DDP's buckets. The
+# lab uses two tools that work in any script. The first records every allocation with the line that
+# made it. PyTorch documents this function, despite its underscore, and
 # https://docs.pytorch.org/memory_viz draws the file:
 #
 # .. literalinclude:: ../labs/gpu_step.py
 #    :pyobject: remembered
 #
 # The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on a
-# stream of NCCL, beside the stream that computes. Time beside another stream is mostly hidden, but
-# NCCL takes some multiprocessors from ``backward()``. A long all-reduce may also be one that waits
-# for a slow rank: :doc:`beyond_look_inside` reads such traces across ranks. With one GPU NCCL
-# launches no kernel, so there is one stream.
+# stream of NCCL, beside the stream that computes. Their time beside that stream is mostly hidden,
+# but NCCL takes some of the GPU's multiprocessors from ``backward()``. A long all-reduce may also
+# be waiting for a slow rank: :doc:`beyond_look_inside` reads such traces across ranks. With one GPU
+# NCCL launches no kernel, so there is one stream.
 
 # %% [markdown]
 # The same bits on a GPU
 # ----------------------
 #
-# On a CPU this trainer computes the same bits in each run. On a GPU it does not: some kernels add
-# numbers in the order in which their threads finish, and each order rounds differently. On an
-# NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` with ``--no_compile`` had the training
-# losses 2.4849 and 2.4788 after 50 steps. If such a run differs from another, you cannot tell a
+# On a CPU this trainer computes the same bits in each run. On a GPU it does not, because some
+# kernels add numbers in the order in which their threads finish, and each order rounds differently.
+# On an NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` with ``--no_compile`` had the
+# training losses 2.4849 and 2.4788 after 50 steps. If two such runs differ, you cannot tell a
 # mistake from chance. The trainer has no option for this yet:
 #
 # .. run::
@@ -199,21 +197,20 @@ if log:
 #    :confirmed: cc0a6426a563
 #
 #    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
-#    compiled code too. If an operation has none, it raises an error. The library cuBLAS has a
-#    setting for this in the environment, which it reads before its first matrix product. So both
+#    compiled code too. If an operation has no such kernel, PyTorch raises an error. The library
+#    cuBLAS reads its setting for this from the environment before its first matrix product, so both
 #    lines come before the model.
 #
-#    With the option, on the same H200, three runs of 150 steps with dropout ended with equal
-#    weights: two undisturbed, and one that was killed with SIGKILL after step 100 and resumed. That
-#    held with ``--compile`` and without it. Compiled and not compiled are different programs, and
-#    their weights differ.
+#    With ``--deterministic``, three runs of 150 steps with dropout on the same H200 ended with
+#    equal weights: two undisturbed, and one that was killed with SIGKILL after step 100 and
+#    resumed. That held with ``--compile`` and without it. Compiled and not compiled are different
+#    programs, so their weights differ.
 #
 #    The bits depend on the number of processes, the kind of GPU and the version of PyTorch. With
-#    several GPUs they also depend on the way NCCL adds, which it chooses by how the GPUs are
-#    connected.
+#    several GPUs they also depend on the order in which NCCL adds, which NCCL chooses by how the
+#    GPUs are connected.
 #
-# The probe shows that the setting is on. A CPU needs none: there the weights are the same without
-# it.
+# The probe shows that the setting is on. On a CPU the weights are the same without it.
 #
 # .. run::
 #    :expect: (?s)weights (\S+)\n.*deterministic algorithms.*weights \1\n
@@ -222,8 +219,8 @@ if log:
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
 #
-# This is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it holds, run
-# this on a GPU. The first run is without it:
+# This is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it works,
+# run this on a GPU. Only the first run is without it:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -241,51 +238,50 @@ if log:
 # -----------------------
 #
 # The first allocation that does not fit raises ``torch.OutOfMemoryError``. The scripts print one
-# line, with what was asked for and what is free. Try in this order:
+# line, with the memory requested and the memory free. Try, in this order:
 #
-# #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes. A rank of an earlier run may
-#    have survived, or a colleague works there.
-# #. **Lower the micro-batch.** The result stays the same up to rounding, only slower.
+# #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes, such as a colleague's or a rank
+#    that survived an earlier run.
+# #. **Lower the micro-batch** with ``--micro_batch_size``. The process then adds up the gradients
+#    of more micro-batches, so training is slower but the result is the same up to rounding.
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
-# #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``: a third
-#    more arithmetic, and most of what is kept goes.
+# #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``. This costs
+#    a third more arithmetic, and saves most of what is kept.
 # #. **Shard** the optimizer's state, then gradients and weights: "When DDP is not enough" in
 #    :doc:`5c_fast`.
 #
 # If PyTorch's own message says that much memory is "reserved by PyTorch but unallocated", it may be
-# in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch 2.9:
-# ``PYTORCH_CUDA_ALLOC_CONF``). Under DDP every rank needs as much, so the GPU with the least free
-# memory decides.
+# in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch
+# 2.9: ``PYTORCH_CUDA_ALLOC_CONF``). Under DDP every rank needs the same amount, so the GPU with the
+# least free memory decides.
 
 # %% [markdown]
 # From one GPU to eight, and to nodes
 # -----------------------------------
 #
-# The same command uses all GPUs of a node, and the GPT divides ``--batch_size`` among the processes.
+# The same command uses all GPUs of a node, and the trainer divides ``--batch_size`` among them.
 # Three things decide how fast the GPUs exchange gradients.
 #
-# **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. ``NV18`` means that two GPUs are
-# connected by 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches, ``PHB`` and
-# ``NODE`` a path through the CPU, and ``SYS`` one between NUMA nodes, usually two CPUs. In this order
-# each is slower.
+# **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. From fast to slow: ``NV18``
+# means 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches; ``PHB`` and
+# ``NODE`` a path through the CPU; and ``SYS`` a path between NUMA nodes, usually two CPUs.
 #
-# **Where the processes run.** On a machine with several NUMA nodes, a process should run on the one
-# to which its GPU is connected. torchrun binds it there with ``--numa-binding=node`` (torch 2.9 and
-# later). PyTorch's `documentation
-# <https://docs.pytorch.org/docs/main/elastic/numa.html>`__ says that this typically gains 1 to 10 %,
-# and sometimes nothing.
+# **Where the processes run.** On a machine with several NUMA nodes, a process should run on the
+# node to which its GPU is connected. torchrun binds it there with ``--numa-binding=node`` (torch
+# 2.9 and later). PyTorch's `documentation <https://docs.pytorch.org/docs/main/elastic/numa.html>`__
+# says that this typically gains 1 to 10 %, and sometimes nothing.
 #
-# **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if the
-# driver says that this works. On some machines it does not: with two RTX 4090, NVIDIA's own test of
-# the all-reduce hung, and copies between the GPUs were zeros (`issue 117
+# **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if
+# the driver says that this works. On some machines it does not: with two RTX 4090, NVIDIA's own
+# test of the all-reduce hung, and copies between the GPUs were zeros (`issue 117
 # <https://github.com/NVIDIA/nccl-tests/issues/117>`__). If the first all-reduce hangs, try
-# ``NCCL_P2P_DISABLE=1``. If that helps, look for the cause, such as the driver or the IOMMU, since all
-# gradients now go through host memory.
+# ``NCCL_P2P_DISABLE=1``. If that helps, look for the cause, such as the driver or the IOMMU, since
+# all gradients now go through host memory.
 #
-# Other variables that are worth knowing: ``NCCL_SOCKET_IFNAME`` names the network interface,
+# Of NCCL's other variables, ``NCCL_SOCKET_IFNAME`` names the network interface,
 # ``NCCL_IB_DISABLE=1`` shows whether InfiniBand is the fault, and ``NCCL_ALGO=Ring`` fixes the
-# algorithm. The order of the sums still depends on the topology. NVIDIA's `list
-# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ says which of them are for
+# algorithm, although the order of the sums still depends on the topology. NVIDIA's `list
+# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ says which are for
 # debugging only, and should be removed afterwards.
 
 # %% [markdown]
@@ -298,37 +294,36 @@ if log:
 #
 #    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
 #
-# The machine had no InfiniBand, so NCCL chose TCP. The broadcast sends the 21 parameters when DDP is
-# constructed. Then each of the 64 steps has an all-reduce of 21 gradients. One rank has no neighbours,
-# so other lines in this list are from `NVIDIA's documentation
-# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of NCCL
-# 2.30. Other versions word some of them differently.
+# The machine had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the 21 parameters,
+# and each of the 64 steps has an all-reduce of 21 gradients.
 #
-# With ``NCCL_DEBUG=INFO`` in its environment, each rank prints what NCCL does. Each line begins with
-# ``host:pid:tid [device] NCCL INFO``. By default it prints the subsystems ``INIT``, ``BOOTSTRAP`` and
-# ``ENV``. ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others of this list.
-# ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+# With ``NCCL_DEBUG=INFO``, each rank prints what NCCL does. Each line begins with
+# ``host:pid:tid [device] NCCL INFO``. By default NCCL prints the subsystems ``INIT``, ``BOOTSTRAP``
+# and ``ENV``. ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others of the list
+# below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+#
+# One rank has no neighbours, so the lines that are not shown above are from `NVIDIA's documentation
+# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
+# NCCL 2.30. Other versions word some of them differently.
 #
 # - ``NCCL_SHM_DISABLE set by environment to 1.`` (ENV): NCCL has read this variable. If yours is
 #   missing here, it did not reach the process.
 # - ``Using network IB`` (INIT): the network between nodes. If you have InfiniBand and read
 #   ``Socket`` here, NCCL uses TCP, and every all-reduce between nodes is slow.
-# - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins
-#   a communicator, NCCL's process group. ``commId`` is equal on all its ranks. In a hang at the
+# - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins a
+#   communicator, NCCL's process group. ``commId`` is equal on all its ranks. In a hang at the
 #   start, look for the rank without this line.
-# - ``Ring 00 : 1 -> 0 -> 1`` (GRAPH): this rank's neighbours in ring 0: it receives from rank 1
-#   and sends to rank 1.
+# - ``Ring 00 : 1 -> 0 -> 1`` (GRAPH): in ring 0, this rank receives from and sends to rank 1.
 # - ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM`` (P2P): the path to another rank, here directly
 #   from GPU to GPU.
-# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path goes through the memory of
-#   the host. Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path.
+# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path goes through host memory.
+#   Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path.
 # - ``Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0`` (NET): the path goes through the
 #   network, here over TCP.
-# - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call, with its number in the
-#   communicator and its size. In a hang, compare the last ones of all ranks, as with the flight
-#   recorder.
-# - ``NCCL WARN …``: an error, or its likely cause. Also printed with ``NCCL_DEBUG=WARN``, which
-#   you can always leave on.
+# - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call and its size. In a hang, compare
+#   the last calls of all ranks, as with the flight recorder.
+# - ``NCCL WARN …``: an error, or its likely cause. It is also printed with ``NCCL_DEBUG=WARN``,
+#   which you can always leave on.
 
 # %% [markdown]
 # What you can do now
@@ -343,17 +338,17 @@ if log:
 #
 #    .. fold:: A model has 1 billion weights and trains in bf16 autocast with AdamW. Does it fit into 24 GB?
 #
-#       Barely. Weights, gradients and averages take 16 bytes per weight, so 16 GB. Autocast's copies
-#       take 2 GB more. At most 6 GB are left for CUDA itself and what else the forward pass keeps, so
-#       the micro-batch must be small.
+#       Barely. Weights, gradients and averages take 16 bytes per weight, so 16 GB, and autocast's
+#       copies 2 GB more. At most 6 GB are left for CUDA itself and what else the forward pass
+#       keeps, so the micro-batch must be small.
 #
 #    .. fold:: Two runs with the same seed differ on a GPU. Is that a bug?
 #
-#       Not by itself: kernels may add in any order. Repeat both with ``--deterministic``. If they
-#       still differ, something does depend on chance, such as the order of files or an unseeded
+#       Not by itself, because kernels may add in any order. Repeat both with ``--deterministic``.
+#       If they still differ, something depends on chance, such as the order of files or an unseeded
 #       generator.
 #
 #    .. fold:: A step takes 40 ms, and NCCL's kernels run for 15 ms, of which 14 ms beside others. Would a faster network help?
 #
-#       Hardly. Only 1 ms of the step is not hidden, and what the other 14 ms take from
-#       ``backward()``.
+#       Hardly. It can save only the 1 ms that is not hidden, and what NCCL takes from
+#       ``backward()`` in the other 14 ms.

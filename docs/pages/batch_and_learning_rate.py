@@ -5,7 +5,7 @@ Batch size and learning rate
 """
 
 # %% [markdown]
-# **You will be able to** say why two GPUs give another result than one, and to choose the
+# **You will be able to** say why two GPUs give a different result than one, and choose the
 # :term:`batch size` and the learning rate for any number of processes.
 #
 # **You need** the script of :doc:`2_multigpu`.
@@ -14,27 +14,27 @@ Batch size and learning rate
 # ----------------
 #
 # In the first four scripts, ``--batch_size`` is the number of samples that *one process* takes per
-# step. (In the GPT's trainer it is the global batch already.) All processes together take
+# step. All processes together take
 #
 #    batch size × number of processes = global batch
 #
-# DDP averages the gradients of the processes. Each of them is a mean over equally many samples, so
-# their mean is the mean over all samples: **the gradient of the global batch**. The optimizer makes
-# the same update as one process with that batch size would. (Dropout and batch normalisation are
-# exceptions: they depend on how the batch is divided.)
+# DDP averages the gradients of the processes. Each process's gradient is a mean over equally many
+# samples, so their average is the mean over all samples: **the gradient of the global batch**. The
+# optimizer makes the same update as one process with that batch size would. (Dropout and batch
+# normalisation are exceptions, because they depend on how the batch is divided.)
 #
-# If the shares have different sizes, this is wrong. An example is a loss that is averaged over a
-# varying number of tokens. Then sum the loss over this rank's tokens, and divide it by the tokens
-# of *all* ranks, which one all-reduce gives. Multiply it by the number of processes, because DDP
-# will divide by that number.
+# This average is wrong if the ranks have different numbers of samples, for example if the loss is
+# averaged over a varying number of tokens. Then sum the loss over this rank's tokens, and divide it
+# by the number of tokens on *all* ranks, which takes one all-reduce. Multiply the result by the
+# number of processes, because DDP divides by that number.
 
 # %% [markdown]
 # A test
 # ------
 #
-# Here are three runs with a global batch of 64: one process with 64 samples, two with 32 each, and
-# four with 16 each. ``distance.py`` prints the largest difference between two weights of the final
-# checkpoints, and between two momenta of the optimizer:
+# These three runs divide a global batch of 64 among one, two and four processes. ``distance.py``
+# compares the final checkpoints, and prints the largest difference of any weight, and of any
+# momentum of the optimizer:
 #
 # .. run::
 #    :expect: ^four.pt .* weights [\d.]+e-0[789]
@@ -46,8 +46,8 @@ Batch size and learning rate
 #    NPROC=4 python multigpu.py 12 12 --batch_size 16 --checkpoint_path four.pt
 #    python docs/labs/distance.py one.pt two.pt four.pt
 #
-# After 12 epochs, 384 steps, the weights differ by less than a millionth. The difference is
-# rounding, because several processes add the samples in another order. Their losses are one curve:
+# After 384 steps the weights differ by less than a millionth. This is rounding, because several
+# processes add the samples in another order. The loss curves coincide:
 
 # %%
 import lab
@@ -73,16 +73,16 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# For this, everything else must be equal too: the initial weights (one seed), the order of the
-# samples (one permutation, distributed over the ranks) and the data. If two of your runs differ,
-# look there first.
+# For this, everything else must be equal too: the data, the initial weights (one seed) and the
+# order of the samples (one permutation, distributed over the ranks). If two of your runs differ,
+# check these first.
 
 # %% [markdown]
 # If you only add processes
 # -------------------------
 #
 # With 32 samples per process, two processes make half as many steps per epoch as one. The learning
-# rate is the same, so per epoch they move the weights about half as far:
+# rate is the same, so the weights move about half as far per epoch:
 
 # %%
 logs = {
@@ -107,17 +107,16 @@ axes.legend()
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
 #   number of processes. Do this first, because it shows whether your changes are correct.
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
-#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, rising to it over the
-#   first epochs (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch of
-#   8,192 on 256 GPUs, as accurately as with a batch of 256). For Adam, people often use the square
-#   root of the factor. Both rules end somewhere: beyond a certain size, a larger batch gains
-#   nothing.
+#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, which rises to this
+#   value over the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained
+#   with a batch of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, people often
+#   use the square root of the factor. Both rules have a limit: beyond a certain size, a larger
+#   batch gains nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
-#   that multiplies the learning rate, and it is hard to find later. (Shares of different sizes,
-#   above, are another case: there you have divided by all tokens yourself.)
+#   this multiplies the learning rate, and the mistake is hard to find later. (The loss over tokens,
+#   above, is another case: there you divide by all tokens yourself.)
 #
-# Here is the linear rule: twice the rate for two processes. One line of the script changes,
-# ``lr=1e-3`` to ``lr=2e-3``:
+# Here is the linear rule, with twice the rate for two processes:
 
 # %%
 log = lab.run(
@@ -139,8 +138,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# The curve of two processes is now close to that of one. A linear model makes this easy. With your
-# model, measure.
+# The curve of two processes is now close to that of one. This is easy for a linear model, so
+# measure it with yours.
 
 # %% [markdown]
 # What you can do now
@@ -154,17 +153,17 @@ axes.legend()
 #
 #    .. fold:: You replace one GPU with 256 samples per step by 8 GPUs with 32 each. Which learning rate?
 #
-#       The same one. The global batch is 256 as before, so the averaged gradient is the same up to
-#       rounding, and an epoch has as many steps. Only a larger global batch asks for another rate.
+#       The same one. The global batch is still 256, so the averaged gradient is the same up to
+#       rounding, and an epoch has as many steps.
 #
 #    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
 #
-#       An epoch has a quarter of the steps, and each of them moves the weights about four times as
-#       far. So an epoch moves them about as far as before, as long as the gradient hardly changes
-#       within four of the small steps. With a large enough batch it does change, and the rule ends.
+#       An epoch has a quarter of the steps, and each step moves the weights about four times as
+#       far. So an epoch moves them about as far as before, if the gradient hardly changes within
+#       four of the small steps. With a large enough batch it does change, and the rule fails.
 #
 #    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
 #
 #       After averaging, a token of rank 0 counts three times as much as one of rank 1. Divide both
 #       sums by 400, the tokens of all ranks, and multiply them by 2, because DDP divides by the
-#       number of processes. Then every token counts the same.
+#       number of processes.

@@ -6,24 +6,24 @@ Between nodes
 
 # %% [markdown]
 # **You will be able to** predict from the bandwidth and the latency of a link whether a second node
-# makes training faster, and to say what to change if it does not.
+# makes training faster, and say what to change if it does not.
 #
 # **You need** :doc:`4_multinode`, and the formula of :doc:`1a_speed`.
 #
-# A second node doubles the samples of a step. But each step also sends the gradients over the link
-# between the nodes. If the link is slow, two nodes train slower than one.
+# A second node doubles the samples of a step, but each step also sends the gradients over the link
+# between the nodes. If this link is slow, two nodes train slower than one.
 
 # %% [markdown]
 # One node against two
 # --------------------
 #
-# To see it, take one node, and then two with links of several speeds. The cluster in a box of
-# :doc:`launchers` can limit a link: its command ``limit node2 100mbit 10ms`` lets node2 send and
-# receive at most 100 Mbit/s each, and delays every packet by 10 ms.
+# The lab compares one node with two, over links of several speeds. The cluster in a box of
+# :doc:`launchers` limits the link: its command ``limit node2 100mbit 10ms`` lets node2 send and
+# receive at most 100 Mbit/s in each direction, and delays every packet by 10 ms.
 #
-# The lab runs the training step of ``multinode.py``, with one process per node. Its model is larger,
-# because ``Linear(20, 1)`` has 84 bytes of gradients. This one has a megabyte. Nodes need Linux and
-# root. Elsewhere the lab prints what it measured earlier, and says so in its first line:
+# The lab runs the training step of ``multinode.py`` with one process per node and a larger model,
+# because ``Linear(20, 1)`` has only 84 bytes of gradients. The cluster in a box needs Linux and
+# root. Elsewhere the lab prints an earlier measurement, and says so in its first line:
 #
 # .. run::
 #    :expect: (?s)one node +\| +32 \|[^|]+\| +[\d,]*\d{3} \|.*\n10 Mbit/s,   0 ms \| +64 \|[^|]+\| +\d\d \|
@@ -71,39 +71,39 @@ axes.set(ylabel="samples/s", yscale="log")
 figure.legend(loc="outside right upper")
 
 # %% [markdown]
-# **Bandwidth.** Over 10 Mbit/s a step takes about a second, and nearly all of it is sending. With
-# ten times the bandwidth it takes about a tenth. Without a limit, packets only pass through the
-# memory of one machine. What remains is the work of gloo and TCP.
+# **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
+# times the bandwidth it takes about a tenth of that. Without a limit, packets only pass through the
+# memory of one machine, and only the work of gloo and TCP remains.
 #
-# **Latency.** Ten milliseconds ruin even the unlimited link. They hardly matter at 10 Mbit/s, where
-# the megabyte takes about a second anyway.
+# **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
+# Mbit/s, where sending the megabyte takes about a second anyway.
 
 # %% [markdown]
 # The prediction
 # --------------
 #
-# ``predicted`` is the step of both nodes without messages, and the all-reduce of :doc:`1a_speed`:
+# ``predicted`` adds the all-reduce of :doc:`1a_speed` to a step of both nodes without messages:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
-# For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5 MB/s,
-# take 80 ms. In the first part we use twice the latency. In gloo, a sender waits until the receiver
-# has announced that it is ready (`its source
-# <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So each of the two rounds
-# takes two latencies, and 10 ms cost 40 ms per step.
+# For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5
+# MB/s, take 80 ms. In the first part we use twice the latency, because in gloo a sender waits until
+# the receiver has announced that it is ready
+# (`its source <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So each
+# of the two rounds takes two latencies, and 10 ms cost 40 ms per step.
 #
 # The prediction leaves out the headers of packets, about 5 %, the packets that TCP sends twice, and
-# the work of TCP and of gloo. In our record, ``tools/bench/results/links.txt``, the measured speed is
-# 3 to 15 % below it in seven of the twelve rows. Without a limit it is a sixth of it at 0 ms and three
-# fifths at 1 ms, because only the work is left, and nodes in a box share the cores of one machine.
-# In the other three, over slow links, it is 25 to 30 % below. There TCP sends packets twice.
+# the work of TCP and gloo. So the measured speed is below it. Without a limit it is far below,
+# because only that work is left, and nodes in a box share the cores of one machine. In another run of
+# this lab (``tools/bench/results/links.txt``) seven of the twelve rows were 3 to 15 % below the
+# prediction, and three rows over slow links 25 to 30 %, because TCP sends packets twice.
 
 # %% [markdown]
 # The samples of a step are what matters
 # --------------------------------------
 #
-# What a step sends does not depend on its samples: the gradients are as large as the model. What a
-# step computes does. So give each step more samples. Over 100 Mbit/s and 1 ms:
+# The number of samples changes what a step computes, but not what it sends, because the gradients
+# are as large as the model. So give each step more samples, here over 100 Mbit/s and 1 ms:
 #
 # .. run::
 #    :expect: two nodes +\| +16,384
@@ -116,23 +116,24 @@ figure.legend(loc="outside right upper")
 #    grep -B 99 "^10 Mbit/s,  10 ms" links.txt
 #    grep -A 99 larger links.txt
 #
-# With 32 samples per node, two nodes are far slower than one. With 8,192 sending takes a smaller share
-# of the step than computing. In our record two nodes are then 1.2 times as fast as one. (Nodes in a box
-# share the cores of one machine. If these are busy, two nodes lose even then.)
+# With 32 samples per node, two nodes are far slower than one. With 8,192, a step sends for less
+# time than it computes, and two nodes are faster than one. (If the machine
+# is busy, two nodes lose even then.)
 #
-# For a language model the samples are tokens, and one can say how many a step needs. Let the model
-# have *P* weights, and let each device take *T* tokens per step.
+# For a language model, whose samples are tokens, you can compute how many a step needs. Let the
+# model have *P* weights, and each device take *T* tokens per step.
 #
-# - It computes about 6 × *P* × *T* operations: 2 per weight and token forward, and 4 backward.
+# - A device computes about 6 × *P* × *T* operations: 2 per weight and token forward, and 4
+#   backward.
 # - It sends at most 2 × 4 × *P* bytes: an all-reduce among many nodes sends nearly twice the
-#   gradients, of 4 bytes each.
+#   gradients, which have 4 bytes each.
 #
-# Both contain *P*, so **the size of the model cancels.** With *F* operations per second and *B* bytes
-# per second, computing takes as long as sending if
+# Both contain *P*, so **the size of the model cancels.** With *F* operations and *B* bytes per
+# second, computing takes as long as sending if
 #
 #    *T* = 4/3 × *F* / *B*
 #
-# For a GPU that computes 10\ :sup:`14` operations per second, that makes
+# For a GPU that computes 10\ :sup:`14` operations per second, this gives
 #
 # .. list-table::
 #    :header-rows: 1
@@ -149,25 +150,26 @@ figure.legend(loc="outside right upper")
 #    * - 400 Gbit/s
 #      - 2,700
 #
-# With fewer tokens, sending takes longer than computing. ``backward()`` is two thirds of computing,
-# so from 1.5 times as many tokens it can hide all of the sending. With many more, the link hardly
-# matters. *B* belongs to the whole node: a ring through all GPUs enters
-# each node once, however many GPUs it has.
+# With fewer tokens, sending takes longer than computing. With 1.5 times the tokens of the table,
+# ``backward()``, which is two thirds of computing, can hide all of the sending. *B* is the
+# bandwidth of the whole node: a ring through all GPUs enters each node once, however many GPUs it
+# has.
 
 # %% [markdown]
 # What to do about a slow link
 # ----------------------------
 #
-# - **More samples per step.** Enlarge the batch, or accumulate: ``no_sync`` sends once for several
-#   batches (:doc:`5c_fast`). Both change the training: see :doc:`batch_and_learning_rate`. This is
-#   the first thing to try.
-# - **Fewer bytes.** A communication hook sends 16 bits per gradient, half of the bytes. PowerSGD
-#   sends far fewer, and loses more.
-# - **Fewer messages.** Let each node train alone, and average the weights every so many steps: local
-#   SGD. DiLoCo adds an optimizer for these averages. With an average every 100 steps,
-#   the bytes fall to a hundredth.
-# - **The right link.** Between GPUs NCCL chooses an interface. With ``NCCL_DEBUG=INFO`` it prints which.
-#   If it takes the slow one, set ``NCCL_SOCKET_IFNAME``; gloo has ``GLOO_SOCKET_IFNAME``.
+# - **More samples per step.** Enlarge the batch, or accumulate, so that ``no_sync`` sends once for
+#   several batches (:doc:`5c_fast`). Both change the training: see :doc:`batch_and_learning_rate`.
+#   Try this before the others.
+# - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
+#   sends far fewer bytes, and loses more.
+# - **Fewer messages.** In local SGD each node trains alone, and the nodes average their weights
+#   every so many steps. With an average every 100 steps, the bytes fall to a hundredth. DiLoCo adds
+#   an optimizer for these averages.
+# - **The right link.** Between GPUs, NCCL chooses a network interface, and prints it with
+#   ``NCCL_DEBUG=INFO``. If it is the slow one, set ``NCCL_SOCKET_IFNAME``, or
+#   ``GLOO_SOCKET_IFNAME`` for gloo.
 #
 # Measure your link first: the preflight of :doc:`launchers` times an all-reduce between your nodes.
 
@@ -184,17 +186,17 @@ figure.legend(loc="outside right upper")
 #
 #    .. fold:: A model has 100 MB of gradients. A step computes for 0.5 s. What do two nodes gain over 1 Gbit/s, without overlap?
 #
-#       Sending 100 MB at 125 MB/s takes 0.8 s, so a step takes 1.3 s for twice the samples. One node
-#       needs 1.0 s for as many. Two nodes are slower. With four batches accumulated, they need 4 ×
-#       0.5 + 0.8 = 2.8 s where one needs 4.0 s.
+#       Two nodes are slower. Sending 100 MB at 125 MB/s takes 0.8 s, so a step takes 1.3 s for
+#       twice the samples, and one node needs 1.0 s for as many. With four batches accumulated, two
+#       nodes need 4 × 0.5 + 0.8 = 2.8 s, and one needs 4.0 s.
 #
 #    .. fold:: Your link has 10 ms latency. Does more bandwidth help?
 #
-#       Only for the other part. Each all-reduce of two nodes over gloo costs 40 ms before the first
-#       byte counts, and with several :term:`buckets <bucket>` each may cost it again. Fewer all-reduces
-#       help.
+#       It shortens only the second part of the formula. Over gloo, 10 ms add 40 ms to each
+#       all-reduce of two nodes, and with several :term:`buckets <bucket>` each may cost this again.
+#       Fewer all-reduces help.
 #
 #    .. fold:: You double the width of a language model, so it has four times as many weights. Does the link become the bottleneck?
 #
-#       No. A step sends four times as much, and it computes four times as long. The ratio depends on
-#       the tokens per step. If memory forces you to halve those, then it does.
+#       No. A step sends four times as much, but it also computes four times as long. The ratio
+#       depends on the tokens per step, so it gets worse if memory forces you to halve them.

@@ -10,30 +10,30 @@ Gradient compression, with a communication hook
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
 #
-# DDP sends every gradient in the type of its parameter: four bytes per number in float32. Between
-# nodes with a slow network, sending can take most of a step: :doc:`1a_speed` computes such a case.
-# Autocast does not help, because it leaves parameters and their gradients in float32. But DDP can
-# call a *communication hook*: a function of yours that averages a :term:`bucket` in any way.
+# DDP sends every gradient in the type of its parameter, which is float32 even under autocast: four
+# bytes per number. Between nodes with a slow network, sending can take most of a step
+# (:doc:`1a_speed`). But DDP can call a *communication hook*: a function of yours that averages a
+# :term:`bucket` in any way.
 
 # %% [markdown]
 # Averaging in a hook
 # -------------------
 #
-# The first hook does what DDP does, so that you can see that nothing is lost:
+# The first hook does what DDP does, to show that nothing is lost:
 #
 # .. lesson-diff:: comm_hooks
 #    :edit: average-in-a-hook
 #    :confirmed: d0bbc57dd3b0
 #
-#    ``register_comm_hook`` takes a state, which DDP passes to each call of the hook, and the hook.
-#    This hook needs no state. During ``backward()`` DDP calls it once per full bucket.
-#    ``bucket.buffer()`` is one flat tensor with all gradients of the bucket.
+#    ``register_comm_hook`` takes the hook and a state for its calls, which this hook does not need.
+#    During ``backward()``, DDP calls the hook once per full bucket. ``bucket.buffer()`` is one flat
+#    tensor with all gradients of the bucket.
 #
 #    The hook must divide, because DDP does not divide the result of a hook. It must not wait for
 #    the all-reduce, or ``backward()`` would wait too. So it starts one with ``async_op=True`` and
-#    returns a *future*: an object that will have a value later. ``then`` adds a function that
-#    the backend calls when the sum has arrived. That function writes the average into the bucket
-#    and returns it. DDP waits for all futures at the end of ``backward()``.
+#    returns a *future*: an object that will have a value later. The function in ``then`` runs when
+#    the sum has arrived, writes the average into the bucket and returns it. DDP waits for all
+#    futures at the end of ``backward()``.
 #
 # .. run::
 #    :expect: 1 all-reduce of 84 bytes by average_hook
@@ -41,8 +41,7 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks@1 3 3
 #
-# ``--probe`` makes each process print what it did. The model has 21 parameters, so a step sends 84
-# bytes. The result is DDP's own, bit for bit:
+# The model has 21 parameters, so a step sends 84 bytes. The result equals DDP's, bit for bit:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -60,9 +59,9 @@ Gradient compression, with a communication hook
 #    :edit: send-bfloat16
 #    :confirmed: 278148821fb1
 #
-#    A bfloat16 has two bytes. Its exponent has as many bits as that of a float32, so it has the same
-#    range. Its *precision* is 8 bits: each number is rounded by up to 0.4 %, and so is each sum. At
-#    the end ``copy_`` converts the average back to float32. Momentum and weights stay in float32.
+#    A bfloat16 has two bytes. Its exponent has as many bits as that of a float32, so its range is
+#    the same. Its *precision* is 8 bits: each number, and each sum, is rounded by up to 0.4 %. At
+#    the end ``copy_`` converts the average back to float32, the type of momentum and weights.
 #
 # .. run::
 #    :expect: 1 all-reduce of 42 bytes by average_hook
@@ -70,8 +69,8 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks 3 3
 #
-# A step sends half of the bytes. Both ranks still end with equal weights, because both receive the
-# same rounded sum. The weights differ a little from DDP's:
+# A step sends half of the bytes. Both ranks receive the same rounded sum, so they still end with
+# equal weights, which differ a little from DDP's:
 #
 # .. run::
 #    :expect: weights [1-9]\.\de-0[45]
@@ -85,16 +84,15 @@ Gradient compression, with a communication hook
 # --------------------
 #
 # PyTorch has ready hooks. ``fp16_compress_hook`` is this lesson's hook with float16: 11 bits of
-# precision, but a small range. Numbers above 65,504 become infinite, and numbers below 6e-8 become
-# zero. It divides before it converts, as the hook above, so that the sum is no larger than the
-# gradients. ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
+# precision, but a small range. Numbers above 65,504 become infinite, and numbers below 3e-8 become
+# zero. It also divides before it converts, so that the sum is no larger than the gradients.
+# ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
 #
-# ``powerSGD_hook`` sends far less. It treats the gradient of a linear layer as a matrix, and
-# approximates an *n* × *m* matrix by the product of an *n* × *r* and an *r* × *m* one. These two
-# are all it sends. *r* is the *rank* of the matrix, which has nothing to do with the rank of a
-# process. The model of this lesson is too small for that: its only matrix has one row, which has
-# rank 1 already. So a lab trains a larger one, three linear layers 20 → 64 → 64 → 1 on the same
-# data, with one hook after the other. It counts what passes through ``dist.all_reduce``:
+# ``powerSGD_hook`` sends far less. It treats the gradient of a linear layer as an *n* × *m* matrix,
+# approximates it by the product of an *n* × *r* and an *r* × *m* matrix, and sends only these two.
+# *r* is the *rank* of the matrix, not that of a process. This lesson's only matrix has one row, so
+# its rank is 1 already. So a lab trains three linear layers 20 → 64 → 64 → 1 on the same data, with
+# one hook after the other, and counts what passes through ``dist.all_reduce``:
 #
 # .. run::
 #    :expect: (?s)float32 +\| 22,276 \| +0.0e\+00.*bfloat16 \| 11,138.*fp16_compress_hook \| 11,138.*rank 1 +\| +1,620.*feedback \| +1,620.*BF16 all reduce
@@ -103,9 +101,9 @@ Gradient compression, with a communication hook
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks
 #
 # - **DDP without a hook** calls its all-reduce in C++, where the lab cannot count it. The hook in
-#   float32 sends the same bucket: 5,569 numbers of 4 bytes. Its weights equal DDP's.
-# - **bfloat16 and float16** send half. float16 is closer to DDP here, since it has three more bits.
-#   The loss is the same to four digits.
+#   float32 sends the same bucket, 5,569 numbers of 4 bytes, and its weights equal DDP's.
+# - **bfloat16 and float16** send half. float16 is closer to DDP here, because it has three more
+#   bits. The loss is the same to four decimals.
 # - **PowerSGD** sends 1,620 bytes, almost 14 times fewer. The two large matrices become 64 + 20 and
 #   64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two factors
 #   would save too little. That makes 405 numbers.
@@ -115,23 +113,23 @@ Gradient compression, with a communication hook
 # Error feedback
 # --------------
 #
-# With *r* = 1, the two factors can express one direction of a gradient. What they cannot express,
-# PowerSGD does not discard: each rank keeps the difference, and adds it to its gradient of the next
-# step. This is *error feedback*. A direction that is too weak to be sent today grows from step to
-# step, until it is sent. It reaches the weights late, but it does reach them.
+# With *r* = 1, the two factors can express one direction of a gradient. PowerSGD does not discard
+# the rest: each rank keeps the difference, and adds it to its gradient of the next step. With this
+# *error feedback*, a direction that is too weak to be sent grows from step to step until it is
+# sent.
 #
-# The highlighted rows of the table show what this is worth. Both send the same bytes. Without
-# feedback (``use_error_feedback=False``) the weights end several times as far from DDP's, and the
-# loss is 0.054 instead of 0.042, since weak directions never reach the weights.
+# The highlighted rows of the table, which send the same bytes, show the effect. Without feedback
+# (``use_error_feedback=False``) weak directions never reach the weights, which end several times as
+# far from DDP's, and the loss is 0.054 instead of 0.042.
 #
-# The kept difference is *state*, and so are the factors, from which the next step starts. This has
-# three consequences:
+# The kept difference is *state*, and so are the factors, from which the next step starts:
 #
 # - **Memory.** The differences are as large as the gradients.
-# - **Resuming.** A checkpoint without this state loses what was not sent yet, and a resumed run
+# - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
-#   has its own, and the checkpoint of this series has only one rank's. A hook without state, such as
-#   this lesson's, resumes exactly on two ranks. (On more, see "Fewer messages" in :doc:`5c_fast`.)
+#   has its own, and the checkpoint of this series has only one rank's. A hook without state, such
+#   as this lesson's, resumes exactly on two ranks. (For more, see "Fewer messages" in
+#   :doc:`5c_fast`.)
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
 #   ``start_powerSGD_iter`` must be 2 or more. The lab uses 10; PyTorch's default is 1,000.
 #
@@ -140,14 +138,13 @@ Gradient compression, with a communication hook
 #
 # Fewer bytes are faster only if a step waits for bytes. A hook also takes time itself: a conversion
 # or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket instead of
-# one. A model as small as this one waits for latency, not for bytes, and three all-reduces have
-# three latencies.
+# one. A small model waits for latency instead, and three all-reduces have three latencies.
 #
 # The authors of PowerSGD report shorter training times for convolutional networks and LSTMs
 # (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__). A later study compared compression
-# with an optimized all-reduce in more than 200 set-ups of data centers. Compression was faster in
-# only 6 of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
-# network, and try bfloat16 first: it costs one line.
+# with an optimized all-reduce in more than 200 set-ups of data centers. Compression was faster in 6
+# of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
+# network, and try bfloat16 first, because it costs one line.
 
 # %% [markdown]
 # What you can do now
@@ -161,15 +158,15 @@ Gradient compression, with a communication hook
 #
 #    .. fold:: Your hook leaves out ``/ dist.get_world_size()``. What changes?
 #
-#       The optimizer gets the sum of the gradients. With SGD, that is a learning rate multiplied by
+#       The optimizer gets the sum of the gradients. With SGD, this multiplies the learning rate by
 #       the number of ranks. No error appears, and the ranks agree with each other.
 #
 #    .. fold:: Each rank rounds its own gradients. Why do the weights of the ranks not drift apart?
 #
-#       Every rank uses the sum that the all-reduce returns, and that is the same on all ranks. What
-#       a rank rounded away is lost for all of them alike.
+#       Every rank uses the sum that the all-reduce returns, which is the same on all ranks. What
+#       one rank rounds away is lost for all of them.
 #
 #    .. fold:: A gradient is an *n* × *n* matrix. How much does PowerSGD with *r* = 4 send?
 #
-#       Two matrices of *n* × 4, so 8 *n* numbers instead of *n* ². For *n* = 1,024 that is 128 times
-#       fewer. The larger the layers, the more it saves.
+#       Two matrices of *n* × 4, so 8 *n* numbers instead of *n* ². For *n* = 1,024 that is 128
+#       times fewer.

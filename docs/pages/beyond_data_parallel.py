@@ -11,17 +11,16 @@ DataParallel: several devices in one process, and why not
 # **You need** the script of :doc:`0_intro`.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
-# changed line. Many scripts still have it. PyTorch's documentation advises against it, and on a
-# machine without GPUs it silently does nothing: it calls the module as it is. Here two devices are
-# asked for, and the module is called once, with the whole batch of 8:
+# changed line. Many scripts still have it, although PyTorch's documentation advises against it.
+# Without GPUs it silently calls the module as it is. This lab asks for two devices, but the module
+# is called once, with the whole batch of 8:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
 #
 #    python docs/labs/silent.py
 #
-# So this lesson writes the steps out. They run on GPUs, or here with the CPU in the place of two
-# devices.
+# So this lesson writes the steps out. They run on GPUs, or here on the CPU in place of two devices.
 
 # %% [markdown]
 # Splitting each batch
@@ -31,13 +30,13 @@ DataParallel: several devices in one process, and why not
 #    :edit: split-each-batch
 #    :confirmed: c9019f6790df
 #
-#    These are three of DP's four *primitives*, for every batch anew:
+#    These are three of DP's four *primitives*, which run for every batch:
 #
-#    - **Scatter.** Each device gets a part of the batch. So ``--batch_size`` is the total here, and
-#      with DDP it is per process.
+#    - **Scatter.** Each device gets a part of the batch. So ``--batch_size`` is the total here,
+#      while with DDP it is per process.
 #    - **Replicate.** Each device gets a copy of all weights. ``functional_call`` calls the module
-#      with these copies in place of the weights it has. ``.to`` is recorded by autograd, so the
-#      gradients of all copies add up in the originals, on the first device.
+#      with these copies instead of its own weights. Autograd records ``.to``, so the gradients of
+#      all copies add up in the originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
 #
 # .. run::
@@ -57,9 +56,9 @@ DataParallel: several devices in one process, and why not
 #    :edit: in-threads
 #    :confirmed: 3d13a4c05814
 #
-#    The fourth primitive is **parallel apply**: a thread per device calls the module. ``map``
-#    returns the outputs in the order of the parts, in whatever order they finish. In any other
-#    order, each output would be compared with another sample's target.
+#    The fourth primitive is **parallel apply**: one thread per device calls the module. ``map``
+#    returns the outputs in the order of the parts, whichever finishes first. Otherwise outputs
+#    would be compared with the targets of other samples.
 #
 # .. run::
 #    :expect: forward passes per step, in threads
@@ -67,7 +66,7 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel 3 3
 #
-# The result is that of one device with the same batch, up to rounding:
+# The result equals that of one device with the same batch, up to rounding:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[789]
@@ -81,8 +80,8 @@ DataParallel: several devices in one process, and why not
 # Why not
 # -------
 #
-# ``dp_or_ddp.py`` times a step of a larger model, four layers of 512, on one device, on two by
-# ``data_parallel``, and on two by DDP. A device is a core of the CPU:
+# ``dp_or_ddp.py`` times a step of a larger model, four layers of 512, on one device, on two with
+# ``data_parallel``, and on two with DDP. Each device is a CPU core:
 #
 # .. run::
 #    :alone:
@@ -90,33 +89,31 @@ DataParallel: several devices in one process, and why not
 #
 #    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
 #
-# 50% is the best that two devices can give. The figures above are those of the machine that built
-# this page, and if that had no two idle cores, neither gains. On two idle cores we measured 81 and
-# 82% for ``data_parallel`` and 54 to 58% for DDP, in three runs.
+# 50% is the best that two devices can give, and without two idle cores neither way gains. In three
+# other runs we measured 81 and 82% for ``data_parallel`` and 54 to 58% for DDP.
 #
-# - **Threads wait for each other.** Only one thread of a process can run Python at a time (the GIL).
-#   And on a CPU, autograd runs the backward passes of all replicas in one thread, so here only the
-#   forward pass is faster. (It has one thread per GPU.)
-# - **Weights travel in every step**, from the first device to all others, and gradients back. DDP
-#   sends only gradients, and does so during the backward pass. (On a CPU no weights travel, since
-#   all devices have the same memory.)
+# - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
+#   GIL). On a CPU, autograd also runs the backward passes of all replicas in one thread, so here
+#   only the forward pass is faster. (On GPUs it has one thread per GPU.)
+# - **Weights travel in every step** from the first device to all others, and gradients travel back.
+#   DDP sends only gradients, during the backward pass. (On a CPU no weights travel, because all
+#   devices have the same memory.)
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's
-#   state. When a script runs out of memory on GPU 0 only, this is why. With DDP every GPU holds
-#   the same.
+#   state. This is why a script runs out of memory on GPU 0 only. With DDP every GPU holds the same.
 # - **One machine only**, because threads share one process.
 #
-# To get from DP to DDP, follow :doc:`your_script`. Three things change their meaning: the batch size
-# is then per process, the loss that a process sees is that of its share, and checkpoints of DP
-# have keys that begin with ``module.`` (:doc:`symptoms`).
+# To get from DP to DDP, follow :doc:`your_script`. Three things differ: with DDP the batch size is
+# per process, each process sees the loss of its own share, and the keys in DP's checkpoints begin
+# with ``module.`` (:doc:`symptoms`).
 
 # %% [markdown]
 # Choosing GPUs
 # -------------
 #
-# Both DP and DDP use the GPUs that the process sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two of a
-# machine's, and renumbers them: inside the process, ``cuda:0`` is the machine's GPU 1, and ``cuda:1``
-# its GPU 5. So the script never contains the numbers of a machine. torch reads the variable even where
-# it finds no GPU:
+# Both DP and DDP use the GPUs that the process sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two GPUs
+# and renumbers them: inside the process, ``cuda:0`` is the machine's GPU 1, and ``cuda:1`` is its
+# GPU 5. So the script never contains a machine's numbers. torch reads the variable even without a
+# GPU:
 #
 # .. run::
 #    :expect: \{0: 1, 1: 5\}
@@ -141,17 +138,17 @@ DataParallel: several devices in one process, and why not
 #
 #    You can now read a script that uses ``DataParallel``, and say what it costs.
 #
-#    .. fold:: A script with DP on 4 GPUs has a batch size of 256. Which one does it need with DDP?
+#    .. fold:: A script with DP on 4 GPUs has a batch size of 256. Which batch size does it need with DDP?
 #
-#       64 per process. DP scatters the 256 samples, and DDP's processes each load their own 64.
+#       64 per process. DP scatters the 256 samples, and each of DDP's processes loads its own 64.
 #
 #    .. fold:: Replicas are copies, and each step makes new ones. What happens to a buffer that ``forward`` changes?
 #
-#       A replica's change is lost when the step ends. PyTorch's DP keeps the one of the first
-#       device, since there the replica shares the memory of the module. So batch normalisation
+#       A replica's change is lost when the step ends. PyTorch's DP keeps only the change on the
+#       first device, where the replica shares the memory of the module. So batch normalisation
 #       keeps running means of the first part only.
 #
 #    .. fold:: Why does DDP need no "gather"?
 #
-#       Each process computes the loss of what it has put out. The gradients are all that the processes
-#       have to share, and their average is the gradient of the mean loss.
+#       Each process computes the loss of its own outputs. The processes share only the gradients,
+#       whose average is the gradient of the mean loss.

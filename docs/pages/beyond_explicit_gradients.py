@@ -9,16 +9,14 @@ All-reduce by hand: averaging the gradients without DDP
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
 #
-# DDP hides its work in ``backward()``. This lesson takes DDP out and puts one :term:`all-reduce`
-# in its place, in plain sight. RETURNN calls the two ways ``reduce_type = "grad"`` (DDP) and
-# ``reduce_type = "grad_explicit"`` (this script).
+# DDP hides its work in ``backward()``. This lesson replaces DDP by one visible :term:`all-reduce`,
+# which RETURNN calls ``reduce_type = "grad_explicit"``.
 
 # %% [markdown]
 # Training without DDP
 # --------------------
 #
-# In ``multinode.py``, only the constructor of DDP and the two places that look inside of it,
-# ``.module``, know about DDP:
+# In ``multinode.py``, only the constructor of DDP and the two uses of ``.module`` know about DDP:
 #
 # .. lesson-diff:: explicit_gradients
 #    :edit: train-without-ddp
@@ -26,7 +24,7 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    Each rank now trains its own model on its own share of the data. DDP's constructor also
 #    broadcast the weights of rank 0. Here, all ranks begin with the same weights because
-#    ``load_train_objs`` sets the same seed on all of them.
+#    ``load_train_objs`` sets the same seed.
 #
 # .. run::
 #    :expect: gradients its own
@@ -34,9 +32,9 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    python -m tools.series run --probe explicit_gradients@1 3 3
 #
-# ``--probe`` makes each process print what it did. The sums of the weights differ: these are two
-# models. Still, the loss looks fine, because both learn, and the script reports the mean of their
-# losses. Only rank 0 saves its model. What rank 1 has learned from half of the data is lost.
+# The sums after ``weights`` differ, because these are two models. Still, the loss looks fine: both
+# learn, and the script reports the mean of their losses. Only rank 0 saves its model, so what rank
+# 1 has learned from half of the data is lost.
 
 # %% [markdown]
 # Averaging the gradients
@@ -50,9 +48,8 @@ All-reduce by hand: averaging the gradients without DDP
 #    makes each gradient a view of its part of the result. One message is faster than one per
 #    tensor, because each message costs time, however short it is.
 #
-#    ``all_reduce`` gives every rank the *sum*. Divide it, since the loss of each rank is a mean
-#    over its own samples. (RETURNN's documentation says that gradients are summed. A sum would
-#    multiply the learning rate by the number of ranks.)
+#    ``all_reduce`` gives every rank the *sum*. Divide it, because the loss of each rank is a mean
+#    over its own samples.
 #
 # .. run::
 #    :expect: all-reduces of 21 numbers
@@ -60,8 +57,8 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    python -m tools.series run --probe explicit_gradients 3 3
 #
-# The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights.
-# They are also equal to DDP's:
+# The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights,
+# which also equal DDP's:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -70,25 +67,25 @@ All-reduce by hand: averaging the gradients without DDP
 #    python docs/labs/forks.py 2 beyond/explicit_gradients.py multinode.py 10 10 | grep saved
 #    python docs/labs/same.py explicit_gradients_2.pt multinode_2.pt
 #
-# With two ranks every bit is the same. With four, the two scripts may add the four gradients in
-# another order, so the weights agree up to rounding.
+# With two ranks every bit is the same. With four, the scripts may add the gradients in different
+# orders, so the weights agree up to rounding.
 
 # %% [markdown]
 # What DDP adds
 # -------------
 #
 # - **Overlap.** This script computes all gradients, then sends them. DDP sends the first
-#   :term:`bucket` while ``backward()`` still computes the others. Figures in :doc:`1_theory` show
-#   both.
+#   :term:`bucket` while ``backward()`` still computes the other gradients (see the figures in
+#   :doc:`1_theory`).
 # - **Equal weights at the start**, whatever the seed. DDP also broadcasts buffers, such as the
 #   running means of batch normalisation.
-# - **Parameters without a gradient.** If a rank does not use a parameter in a step, its ``.grad`` is
-#   None, and ``parameters_to_vector`` fails. The other ranks hang in ``all_reduce`` until that one
-#   ends. DDP has ``find_unused_parameters``.
+# - **Parameters without a gradient.** If a rank does not use a parameter in a step, its ``.grad``
+#   is None. Then ``parameters_to_vector`` fails, and the other ranks hang in ``all_reduce`` until
+#   that rank ends. DDP has ``find_unused_parameters``.
 #
-# In return you can do with the gradients what DDP does not offer: send them every second step only,
-# clip them per rank before the average, or look at them on the way. For the most usual changes, DDP
-# has hooks, which keep the overlap.
+# In return, you can do with the gradients what DDP does not offer: send them every second step
+# only, clip them per rank before the average, or look at them on the way. For the most usual
+# changes, DDP has hooks, which keep the overlap.
 
 # %% [markdown]
 # What you can do now
@@ -101,15 +98,15 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    .. fold:: You leave out ``/ dist.get_world_size()``. What changes?
 #
-#       The optimizer gets the sum. With SGD, that is a learning rate multiplied by the number of
+#       The optimizer gets the sum. With SGD, this multiplies the learning rate by the number of
 #       ranks. The ranks still agree with each other, so nothing fails.
 #
 #    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
 #
-#       The result is the same. It takes longer: the GPT of this series would send dozens of
-#       messages per step, and each of them costs its latency.
+#       The result is the same, but takes longer: the GPT of this series would send dozens of
+#       messages per step, each with its latency.
 #
 #    .. fold:: One rank's model starts with other weights. DDP repairs that. What happens here?
 #
-#       The ranks apply equal gradients to unequal weights, so the difference stays forever. The
-#       gradients are averages over two different models. No error appears.
+#       The ranks apply equal gradients to unequal weights, so the difference stays forever, without
+#       an error. The gradients are averages over two different models.

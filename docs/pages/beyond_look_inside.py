@@ -10,10 +10,10 @@ Profiler and flight recorder: looking inside a step
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# The script prints samples per second. If that number is too low, it does not say why. Is one rank
-# slower than the others, or is it the network? The speed of a single rank does not tell, because
-# all ranks need the same time: a step ends when the slowest one is done. You have to look inside the
-# step, on each rank.
+# The script prints samples per second. If that number is too low, it does not say whether one rank
+# is slower than the others, or the network is slow. The speed of a single rank does not tell
+# either: a step ends when the slowest rank is done, so all ranks need the same time. You have to
+# look inside the step, on each rank.
 
 # %% [markdown]
 # Recording one epoch
@@ -23,17 +23,17 @@ Profiler and flight recorder: looking inside a step
 #    :edit: record-one-epoch
 #    :confirmed: 9c8b60175a83
 #
-#    ``torch.profiler`` records every operation of this process, with its start and its duration. Each
+#    ``torch.profiler`` records every operation of this process, with its start and duration. Each
 #    rank exports its own file, a *trace*, in the format of the Chrome browser.
 #
 #    A trace of the whole training would be too large, and recording slows training down. So
-#    ``schedule`` selects one epoch. ``profiler.step()`` tells it that an epoch is over. The first is
-#    the ``warmup``: the profiler records it and drops it, because it contains the start. The second
-#    is ``active``: after it, the profiler calls ``on_trace_ready``. With ``repeat=1`` the profiler
-#    then stays off. (Usually ``step()`` is called per batch. This one has small epochs.)
+#    ``schedule`` selects one epoch, and ``profiler.step()`` marks the end of an epoch. The first is
+#    the ``warmup``: the profiler drops it, because it contains the start. The second is ``active``:
+#    after it, the profiler calls ``on_trace_ready``. With ``repeat=1`` the profiler then stays off.
+#    (Usually ``step()`` is called per batch, but these epochs are small.)
 #
-#    ``record_shapes`` also stores the shape of each input, so that an all-reduce of gradients can be
-#    told from one of the loss.
+#    ``record_shapes`` also stores the shape of each input, which tells an all-reduce of gradients
+#    from one of the loss.
 #
 # .. run::
 #    :expect: (?s)(traced 33 all-reduces.*){2}
@@ -41,9 +41,9 @@ Profiler and flight recorder: looking inside a step
 #
 #    python -m tools.series run --probe look_inside 3 3
 #
-# Each trace has 33 all-reduces: 32 steps, and the sum of the losses. (The lines with ``USDT`` come
-# from Kineto, the library below the profiler. ``KINETO_LOG_LEVEL=6`` silences it.) The training
-# itself does not change:
+# Each trace has 33 all-reduces: 32 for the steps, and one for the sum of the losses. (The lines
+# with ``USDT`` come from Kineto, the library below the profiler. ``KINETO_LOG_LEVEL=6`` silences
+# it.) The training itself does not change:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -58,8 +58,8 @@ Profiler and flight recorder: looking inside a step
 # ------------------
 #
 # To have something to find, make rank 1 slow: it sleeps for 10 ms before each ``backward()``. Then
-# read both traces. In them an all-reduce over gloo is called ``gloo:all_reduce``, and over NCCL
-# ``nccl:all_reduce``:
+# read both traces, where an all-reduce is called ``gloo:all_reduce``, or ``nccl:all_reduce`` over
+# NCCL:
 #
 # .. run::
 #    :expect: rank 0 \| 33 all-reduces: 32 of \[\[21\]\] \+ 1 of \[\[2\]\] \| \d+ ms, \d\d\d+ of them waiting
@@ -69,9 +69,9 @@ Profiler and flight recorder: looking inside a step
 #    KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2
 #    python docs/labs/traces.py rank0.trace.json rank1.trace.json
 #
-# An all-reduce cannot end before the last rank has begun it. Both ranks leave it at about the same
-# time. So **the rank that spends the most time in all-reduces is not the slow one. It is the one
-# that waits.** The slow rank spends the least.
+# An all-reduce cannot end before the last rank has begun it, so both ranks leave it at about the
+# same time. So **the rank that spends the most time in all-reduces is not the slow one. It is the
+# one that waits.**
 
 # %%
 import re
@@ -102,34 +102,29 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS[:2]]
 figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outside upper right", ncols=2)
 
 # %% [markdown]
-# To see everything in a trace, open the file at https://ui.perfetto.dev, which shows it in your
-# browser. Three hints:
+# To see everything in a trace, open the file at https://ui.perfetto.dev. Three hints:
 #
-# - **Several machines** have several clocks. Align the traces at the *end* of an all-reduce, because
-#   all ranks leave it together.
-# - **On GPUs** the trace also has the kernels. Look at those of NCCL: the call on the CPU only
-#   enqueues them. A waiting rank's kernel runs, and uses the GPU, until the last rank has come.
+# - **Several machines** have several clocks. Align the traces at the *end* of an all-reduce,
+#   because all ranks leave it together.
+# - **On GPUs** the trace also has the kernels. Look at those of NCCL, because the call on the CPU
+#   only enqueues them. On a waiting rank, the kernel uses the GPU until the last rank has come.
 # - **Many ranks**: `Holistic Trace Analysis
-#   <https://github.com/facebookresearch/HolisticTraceAnalysis>`__ reads all traces of a run and sums
-#   up who computed, communicated or waited.
+#   <https://github.com/facebookresearch/HolisticTraceAnalysis>`__ reads all traces of a run and
+#   sums up who computed, communicated or waited.
 #
-# Horovod had its *timeline*: one file on rank 0, which showed in a phase ``NEGOTIATE_ALLREDUCE`` when
-# each rank was ready for a tensor (`its documentation
-# <https://horovod.readthedocs.io/en/stable/timeline_include.html>`__). The traces of the profiler
-# are its successor. DDP has no negotiation, since all ranks call the same all-reduces in the same
-# order. What you read there from the ticks of the negotiation, you read here from the starts of one
-# all-reduce on all ranks.
+# Horovod's *timeline* showed in a phase ``NEGOTIATE_ALLREDUCE`` when each rank was ready for a
+# tensor (`its documentation <https://horovod.readthedocs.io/en/stable/timeline_include.html>`__).
+# In the traces, compare instead when each rank starts the same all-reduce.
 
 # %% [markdown]
 # A hang: the flight recorder
 # ---------------------------
 #
-# A trace is written when the epoch ends. If a run hangs, it never does. For this, torch has the
+# A trace is written when the epoch ends, so a run that hangs writes none. For this, torch has the
 # *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape and
-# the lines of code that called them. Over gloo, torch 2.13.0 records without being asked, up to 2,000
-# calls.
+# the lines of code that called them. Over gloo, torch 2.13.0 records by default, up to 2,000 calls.
 #
-# In this lab only rank 0 sums its loss, a common mistake. After it, the ranks call different
+# In this lab only rank 0 sums its loss, a common mistake. From then on, the ranks call different
 # collectives. The lab sets a timeout of five seconds and then saves what was recorded:
 #
 # .. run::
@@ -140,17 +135,17 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #    python docs/labs/flights.py flight_0 flight_1
 #
 # The error of both ranks says only that they waited. The recorders tell more: call number 4 is an
-# all-reduce of two numbers on rank 0 and a broadcast on rank 1, and these are the lines. This is how
-# the lab saved them:
+# all-reduce of two numbers on rank 0 and a broadcast on rank 1. This is how the lab saved the
+# records:
 #
 # .. literalinclude:: ../labs/mismatch.py
 #    :pyobject: main
 #
 # ``_dump_fr_trace`` is not a public function, and may change. Over NCCL you need no code: with
 # ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` each rank writes the file when a collective times out (`tutorial
-# <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's own tool
-# ``torchfrtrace`` compares such files. In torch 2.13.0 it fails with a ``KeyError`` on gloo's, so
-# this page has ``flights.py``.
+# <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's
+# ``torchfrtrace`` compares such files, but in torch 2.13.0 it fails with a ``KeyError`` on those of
+# gloo. So this page has ``flights.py``.
 
 # %% [markdown]
 # What you can do now
@@ -159,19 +154,21 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # .. page-end:: beyond_look_inside
 #    :next: :doc:`symptoms`, which lists hangs and their causes
 #
-#    You can now record every rank, find the one that the others wait for, and name the call in which
-#    a run hangs.
+#    You can now record every rank, find the one that the others wait for, and name the call in
+#    which a run hangs.
 #
 #    .. fold:: Rank 3 of 8 spends 2 ms in all-reduces per step, and each other rank 40 ms. Which rank do you look at?
 #
-#       Rank 3. The others wait for it in their all-reduces. When it comes, the all-reduce takes 2 ms.
+#       Rank 3. The others wait for it in their all-reduces. Once it comes, the all-reduce takes 2
+#       ms.
 #
 #    .. fold:: All ranks spend 40 ms in all-reduces, and they begin them at the same time. What now?
 #
-#       No rank waits, so it is the network or the number of messages. Compare 40 ms with the formula
-#       of :doc:`1a_speed`, and read which path NCCL uses: "What NCCL says" in :doc:`5d_gpus`.
+#       No rank waits, so the cause is the network or the number of messages. Compare 40 ms with the
+#       formula of :doc:`1a_speed`, and read which path NCCL uses: "What NCCL says" in
+#       :doc:`5d_gpus`.
 #
 #    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
 #
-#       Rank 1 has not come to call 812. Either it is still computing, or it is waiting for something
-#       else, or it has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.
+#       Rank 1 has not come to call 812: it is still computing, it is waiting for something else, or
+#       it has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.

@@ -11,9 +11,9 @@ Several nodes, started by hand without torchrun
 # **You need** the script of :doc:`2_multigpu`. A :term:`node` is a machine.
 #
 # Many older scripts are started once on each node, with ``--nodes``, ``--gpus`` and ``--nr``, the
-# number of the node. ``multigpu.py`` cannot do that, for two reasons. It meets on ``localhost``, at
-# a port that it chooses itself, so no other node can find it. And it counts its processes from 0 on
-# every machine, so two nodes would both have rank 0.
+# number of the node. ``multigpu.py`` cannot be started like that. Its processes meet on
+# ``localhost``, at a port that it chooses itself, so no other node can find them. And it counts its
+# processes from 0 on every machine, so two nodes would both have rank 0.
 
 # %% [markdown]
 # Naming the meeting place
@@ -24,12 +24,12 @@ Several nodes, started by hand without torchrun
 #    :confirmed: 1404b21c0229
 #
 #    ``--init`` says where the processes meet. :torch:`torch.distributed.init_process_group` takes
-#    it as ``init_method``, a URL that may also carry the rank and the world size. (They are also
-#    arguments, ``rank=`` and ``world_size=``. But then torch rewrites the URL, and ``file:store``
-#    becomes ``/store``.)
+#    it as ``init_method``, a URL that may also carry the rank and the world size. (With the
+#    arguments ``rank=`` and ``world_size=``, torch rewrites the URL, and ``file:store`` becomes
+#    ``/store``.)
 #
-#    ``timeout`` limits the wait. Otherwise a rank waits 30 minutes on gloo for a node that never
-#    comes. It also limits each :term:`collective` on gloo, so no rank may be five minutes late.
+#    ``timeout`` limits the wait. Otherwise a rank on gloo waits 30 minutes for a node that never
+#    comes. On gloo it also limits each :term:`collective`, so no rank may be five minutes late.
 #
 #    ``parents=[parser]`` adds the options of ``parser`` to those of all scripts.
 #
@@ -69,7 +69,7 @@ Several nodes, started by hand without torchrun
 #    python -m tools.series run --probe nodes_by_hand@1 3 3 --init file:store
 #    ls store || true
 #
-# ``--probe`` shows that the ranks met by a file. The last one to leave deletes it.
+# The ranks met by a file, which the last rank to leave deletes.
 
 # %% [markdown]
 # Counting the ranks across nodes
@@ -79,15 +79,15 @@ Several nodes, started by hand without torchrun
 #    :edit: count-across-nodes
 #    :confirmed: 67dd945a62e2
 #
-#    The number from ``mp.spawn`` is now the :term:`local rank` only. The :term:`rank` is
-#    ``nr × gpus + local rank``. With two nodes of two, node 0 has the ranks 0 and 1, and node 1
+#    The number from ``mp.spawn`` is now only the :term:`local rank`. The :term:`rank` is ``nr ×
+#    gpus + local rank``. With two nodes of two processes, node 0 has the ranks 0 and 1, and node 1
 #    has 2 and 3. The formula needs equally many processes on every node.
 #
 #    ``required=True`` matters most for ``--nr``. With a default of 0, a node without the option
 #    would silently claim the ranks of node 0.
 #
-# ``--gpus`` is the number of processes per node. Without a GPU, they run on the CPU. Alone on one
-# machine:
+# ``--gpus`` is the number of processes per node. Without a GPU, they run on the CPU. This is one
+# node alone:
 #
 # .. run::
 #    :expect: Epoch 50 \| checkpoint saved
@@ -95,9 +95,9 @@ Several nodes, started by hand without torchrun
 #
 #    {nodes_by_hand}
 #
-# For two nodes, run one command on each, in any order. They differ in ``--nr`` only. In this script
-# one machine plays both nodes. On two machines, ``MASTER_ADDR`` is the name of node 0, such as
-# ``node1``, and the port is one that you choose:
+# For two nodes, run one command on each, in any order. The commands differ only in ``--nr``. Here
+# one machine plays both nodes. On two machines, ``MASTER_ADDR`` is the host name of node 0, such as
+# ``node1``, and you choose the port:
 #
 # .. run::
 #    :expect: node 0 \| Epoch 12 \| checkpoint[\s\S]*equal, bit for bit
@@ -110,9 +110,9 @@ Several nodes, started by hand without torchrun
 #
 # Four processes started by hand train the same model as four under torchrun.
 #
-# Widely read notes on DDP start ``main.py --nodes 2 --gpus 2 --nr 0 --epochs 50``. The first three
-# options are the same here, and the epochs are the first argument. ``--init`` is an addition. Where
-# such a command for several nodes leaves out ``--nr``, no node can compute its ranks.
+# Widely read notes on DDP start ``main.py --nodes 2 --gpus 2 --nr 0 --epochs 50``. Here the epochs
+# are the first argument, and ``--init`` is added. Where such a command for several nodes leaves out
+# ``--nr``, no node can compute its ranks.
 
 # %% [markdown]
 # Three mistakes
@@ -126,8 +126,8 @@ Several nodes, started by hand without torchrun
 #
 #    python -m beyond.nodes_by_hand --nodes 2 --gpus 2 50 10
 #
-# **A node that never comes.** The node that waits for it prints nothing for five minutes. Let this
-# copy of the script wait five seconds:
+# **A node that never comes.** The node that waits for it prints nothing for five minutes. This copy
+# of the script waits five seconds:
 #
 # .. run::
 #    :expect: cannot meet the other processes .*1/2 clients
@@ -137,13 +137,13 @@ Several nodes, started by hand without torchrun
 #    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
 #    python impatient.py --nodes 2 --gpus 1 --nr 0 --init tcp://localhost:$((20000 + $$ % 10000)) 50 10 2>&1 | tail -n 1
 #
-# The copy ended a second later: torch adds one to the wait for clients. If node 0 is the one that
-# never comes, node 1 waits up to three times as long, since torch pauses and tries to connect a
-# second time. It prints more lines then, but only the reason in the last line differs.
+# The copy ended a second later, because torch adds one to the wait for clients. If node 0 is the
+# one that never comes, node 1 waits up to three times as long, because torch tries to connect a
+# second time.
 #
-# **A number given twice.** If both nodes are numbered 0, the ranks are 0, 1, 0 and 1. All four wait
-# for ranks 2 and 3, which no process has. Here, with one process per node, two ranks 0 wait for
-# rank 1:
+# **A number given twice.** If both nodes are numbered 0, the ranks are 0, 1, 0 and 1, and all four
+# wait for ranks 2 and 3, which no process has. Here, with one process per node, two ranks 0 wait
+# for rank 1:
 #
 # .. run::
 #    :expect: (cannot meet the other processes[\s\S]*){2}
@@ -152,13 +152,13 @@ Several nodes, started by hand without torchrun
 #    for node in one another; do python impatient.py --nodes 2 --gpus 1 --nr 0 --init file:store 50 10 2>&1 | tail -n 1 & done; wait
 #
 # On one machine, with ``env://`` or ``tcp://``, the second rank 0 ends sooner: ``address already in
-# use``. In each case, end the processes on all nodes before you start again, because the wrong ranks
-# have already left their addresses with the others. With ``file:``, delete the file, too.
+# use``. End the processes on all nodes before you start again, because the wrong ranks have already
+# left their addresses with the others. With ``file:``, delete the file, too.
 #
 # .. fold:: What if ``--nr`` counts from 1?
 #
-#    Then no process has rank 0. With ``tcp://`` or ``env://``, no process listens, and each node
-#    says after its wait that it could not connect.
+#    Then no process has rank 0. With ``tcp://`` or ``env://``, no process listens, and after its
+#    wait each node says that it could not connect.
 
 # %% [markdown]
 # What torchrun does instead
@@ -169,8 +169,8 @@ Several nodes, started by hand without torchrun
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. Here, ``mp.spawn`` ends its own node, the other nodes lose their
 #   connection and end, and you start everything again.
-# - **Resuming.** ``multigpu_torchrun.py`` begins where the last checkpoint was saved. This script
-#   begins afresh.
+# - **Resuming.** ``multigpu_torchrun.py`` resumes from the last checkpoint. This script begins
+#   afresh.
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
 
@@ -190,10 +190,10 @@ Several nodes, started by hand without torchrun
 #    .. fold:: Node 0 has four GPUs and node 1 has two. Why does the formula fail?
 #
 #       Node 0 computes the ranks 0 to 3 of 8, and node 1 the ranks 2 and 3 of 4. They disagree on
-#       the world size, and two ranks are there twice. Each node would have to know the number of
-#       GPUs on the nodes before it, and in all.
+#       the world size, and two ranks exist twice. Each node would have to know the number of GPUs
+#       on the nodes before it, and in all.
 #
 #    .. fold:: Node 0 was killed, and a second run meets at the same ``file:`` URL. Why does it fail?
 #
-#       The file still has the addresses of the first run. A rank finds the address of a process
-#       that is gone, and tries to connect to it.
+#       The file still has the addresses of the first run, so a rank tries to connect to a process
+#       that is gone.

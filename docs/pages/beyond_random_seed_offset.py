@@ -10,33 +10,32 @@ A seed per rank instead of shards
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# Some data cannot be divided into shards, for example a stream. Then each rank can draw from all
-# data, with its own random seed. RETURNN's option ``horovod_dataset_distribution`` chooses between
-# the two ways: ``"shard"`` and ``"random_seed_offset"``. The default of its TensorFlow backend
-# is ``shard``, although its documentation recommends the other. Its PyTorch backend has
-# ``random_seed_offset``.
+# Some data, such as a stream, cannot be divided into shards. Then each rank can draw from all data,
+# with its own random seed. RETURNN calls these two ways ``"shard"`` and ``"random_seed_offset"``,
+# and its documentation recommends the second.
 
 # %% [markdown]
 # Drawing from all data
 # ---------------------
 #
-# ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each rank
-# takes its own positions. So all ranks must agree on the number of samples and on their positions.
-# A stream has neither. Data that are too large to shuffle as a whole have no such order either: each
-# rank shuffles some files, or a buffer.
+# ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
+# rank takes its own positions. So all ranks must agree on the number of samples and on their
+# positions. A stream has neither. Data too large to shuffle as a whole have no such order either,
+# because each rank shuffles some files, or a buffer.
 #
-# The other way needs no agreement. Each rank draws at random from all data, until it has its share:
+# The other way needs no agreement, because each rank draws at random from all data until it has its
+# share:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data
 #    :confirmed: cd2cf3734562
 #
-#    :torch:`torch.utils.data.RandomSampler` shuffles all 2,048 samples and stops after ``share`` of them. An epoch has
-#    as many steps as before. If the number of samples is not a multiple of the number of processes,
-#    a few are left out of each epoch, and other ones each time.
+#    :torch:`torch.utils.data.RandomSampler` shuffles all 2,048 samples and stops after ``share`` of
+#    them, so an epoch has as many steps as before. If the number of samples is not a multiple of
+#    the number of processes, each epoch leaves out a few, different ones each time.
 #
-#    The sampler has its own random generator, so that the order depends on the epoch only, and not
-#    on what else draws random numbers. ``single_gpu.py`` seeds its sampler in the same way.
+#    The sampler has its own random generator, so that the order depends only on the epoch, and not
+#    on what else draws random numbers.
 #
 # .. run::
 #    :expect: (?s)first (\d+)\n.*first \1\n
@@ -45,8 +44,8 @@ A seed per rank instead of shards
 #    python -m tools.series run --probe random_seed_offset@1 3 3
 #
 # The loss falls, and nothing looks wrong. But ``first``, the first sample of the last epoch, is the
-# same on both ranks. So are all others. Each epoch uses only half of the data, and two processes do
-# the same work twice.
+# same on both ranks, and so are all others. Each epoch uses only half of the data, and two
+# processes do the same work.
 
 # %% [markdown]
 # A seed per rank
@@ -59,11 +58,11 @@ A seed per rank instead of shards
 #    :confirmed: dacdc72fe298
 #
 #    The seed grows by the number of processes per epoch and by one per rank, so no two ranks, and
-#    no two epochs, share a seed. The shorter ``epoch + rank`` would give rank 0 in an epoch the order
-#    that rank 1 had in the epoch before.
+#    no two epochs, share a seed. The shorter ``epoch + rank`` would give rank 0 the order that rank
+#    1 had in the epoch before.
 #
-#    The seed depends on nothing else. So a training that resumes draws the same samples as one that
-#    was never interrupted.
+#    The seed depends on nothing else, so a resumed training draws the same samples as an
+#    uninterrupted one.
 #
 # .. run::
 #    :expect: (?s)first (\d+)\n.*first (?!\1\n)
@@ -77,16 +76,15 @@ A seed per rank instead of shards
 # How much of the data an epoch uses
 # ----------------------------------
 #
-# With shards, every sample is used once. Independent ranks do not know what the others have drawn.
-# One rank draws a given sample with a chance of 1/N, if there are N ranks. The chance that all of
-# them leave it out is (1 − 1/N) multiplied by itself N times. So the share of the data that an
-# epoch uses is
+# With shards, every sample is used once. With N independent ranks, each rank leaves out a given
+# sample with a chance of 1 − 1/N. All of them leave it out with the N-th power of this chance, so
+# the share of the data that an epoch uses is
 #
 #    1 − (1 − 1/N)\ :sup:`N`
 #
 # ``seen.py`` trains for 20 epochs with a given script, and counts how often each sample is read.
-# First the two extremes on four ranks: shards, and this lesson's script with one seed for all
-# ranks. Then this lesson's script on 1, 2, 4 and 8 ranks:
+# First come the two extremes on four ranks: shards, and this lesson's script with one seed for all
+# ranks. Then comes this lesson's script on 1, 2, 4 and 8 ranks:
 #
 # .. run::
 #    :expect: (?s)seen 100.0%.*seen 25.0%.*s 1 . seen 100.0%.*s 2 . seen 7[45]\..*s 4 . seen 6[89]\..*s 8 . seen 6[56]\.
@@ -97,18 +95,17 @@ A seed per rank instead of shards
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 docs/labs/seen.py one_seed
 #    for n in 1 2 4 8; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done
 #
-# ``seen`` is measured. ``independent draws`` is the formula. With ever more ranks it approaches
-# 1 − 1/e, which is 63.2 %.
+# ``seen`` is measured. ``independent draws`` is the formula, which approaches 1 − 1/e, or 63.2 %,
+# as the number of ranks grows.
 #
-# The last number is the share of the samples that an epoch uses more than once. No rank draws a
-# sample twice in an epoch, because it shuffles and stops. But two ranks may draw the same one, since
-# neither knows of the other.
+# The last number is the share of the samples that an epoch uses more than once: two ranks may draw
+# the same sample, because neither knows of the other.
 
 # %% [markdown]
 # When that is fine
 # -----------------
 #
-# A sample that this epoch leaves out has the same chance in the next one. Here are both scripts
+# A sample that this epoch leaves out has the same chance again in the next. Here are both scripts
 # after eight epochs on two processes:
 #
 # .. run::
@@ -117,16 +114,16 @@ A seed per rank instead of shards
 #    echo multinode: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 8 8 | grep "8 | loss")
 #    echo random_seed_offset: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.random_seed_offset 8 8 | grep "8 | loss")
 #
-# The losses are about the same: the model learns as fast.
+# The losses are about the same, so the model learns as fast.
 #
-# - **It is fine for training** on a stream, on data too large to shuffle as a whole, or on data that
-#   you go through once or less. There, an "epoch" is only a number of steps.
+# - **It is fine for training** on a stream, on data too large to shuffle as a whole, or on data
+#   that you go through once or less. There, an "epoch" is only a number of steps.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
-# - **It gives up** :term:`parity`. Two processes draw other samples than one does, so you cannot
-#   compare their weights to check your changes. Check them with shards first.
-# - **It gains nothing here.** These data are in memory, and this ``RandomSampler`` orders all of them
-#   on every rank, just as ``DistributedSampler`` does. With your own stream, keep the second edit
-#   only: seed the stream's shuffling with the epoch *and* the rank.
+# - **It gives up** :term:`parity`. Two processes draw other samples than one, so you cannot check
+#   your changes by comparing their weights. Check them with shards first.
+# - **It gains nothing here.** These data are in memory, and this ``RandomSampler`` orders all of
+#   them on every rank, as ``DistributedSampler`` does. With your own stream, keep only the second
+#   edit: seed the stream's shuffling with the epoch *and* the rank.
 
 # %% [markdown]
 # What you can do now
@@ -140,9 +137,9 @@ A seed per rank instead of shards
 #
 #    .. fold:: You forget the rank in the seed, with 8 processes. How does it show?
 #
-#       Hardly. The loss falls. But all ranks compute the same gradient, so their average is that of
-#       one rank. You pay for eight processes and train as with one, on an eighth of the data per
-#       epoch. Print the first index on every rank, as the probe does.
+#       Hardly, because the loss falls. But all ranks compute the same gradient, so their average is
+#       that of one rank. You pay for eight processes and train as with one, on an eighth of the
+#       data per epoch. Print the first index on every rank, as the probe does.
 #
 #    .. fold:: Which share of the data has not been used after 3 epochs with 2 ranks?
 #
@@ -151,6 +148,7 @@ A seed per rank instead of shards
 #
 #    .. fold:: After 10 epochs on 8 processes, you resume on 4. Which samples do they draw?
 #
-#       Those of other seeds than without the change, since the number of processes is part of the
-#       seed. Epoch 10, counted from 0, has the seeds 40 to 43 now. Epoch 5 had them too, so these
-#       orders begin as they did there. Only the shares are longer. For training, this does no harm.
+#       They draw with other seeds than 8 processes would, because the number of processes is part
+#       of the seed. Epoch 10, counted from 0, now has the seeds 40 to 43. Epoch 5 had them too, so
+#       these orders begin as they did there, and only the shares are longer. For training, this
+#       does no harm.

@@ -8,52 +8,51 @@ Scaling the learning rate with the processes
 # **You will be able to** scale the learning rate with the number of processes, to show what that
 # does to the gradients, and to say when it needs a warm-up.
 #
-# **You need** the script of :doc:`4_multinode`, and :doc:`batch_and_learning_rate`. That page
-# explains the linear rule and tries it by hand. In this lesson the script applies it.
+# **You need** the script of :doc:`4_multinode`, and :doc:`batch_and_learning_rate`, which explains
+# the linear rule and tries it by hand. In this lesson the script applies it.
 #
 # Horovod's documentation recommends the rule. RETURNN's TensorFlow backend has it as the option
-# ``horovod_scale_lr``, which is off by default.
+# ``horovod_scale_lr``.
 
 # %% [markdown]
 # Multiplying the rate
 # --------------------
 #
-# ``--batch_size`` counts the samples of one process. So twice the processes make half as many steps
-# per epoch, and each step moves the weights about as far as before. Training gets slower per epoch:
+# ``--batch_size`` counts the samples of one process. So with twice the processes, an epoch has half
+# as many steps, and each moves the weights about as far as before. Training gets slower per epoch:
 #
 # .. run::
 #    :expect: (?s)loss 0\.\d+ .*loss 0\.\d+ .*loss 0\.[4-9]
 #
 #    python docs/labs/forks.py 1,2,4 multinode.py 4 4 | grep -E "rank|4 . loss"
 #
-# (``forks.py`` trains like torchrun, and imports torch only once.) The rate should grow with the
-# number of processes:
+# (``forks.py`` trains like torchrun.) So the rate should grow with the number of processes:
 #
 # .. lesson-diff:: scale_lr
 #    :edit: multiply-the-rate
 #    :confirmed: 884fea2decce
 #
-#    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known. Every rank
-#    computes the same rate. With one process, the script trains as ``multinode.py`` does.
+#    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known, and every
+#    rank computes the same rate. With one process, the script trains as ``multinode.py`` does.
 #
 # .. run::
 #    :expect: (?s)loss 0\.1\d+ .*loss 0\.1\d+ .*loss 0\.1
 #
 #    python docs/labs/forks.py 1,2,4 beyond/scale_lr.py 4 4 | grep -E "rank|4 . loss"
 #
-# The loss of one process is as before, and the other two are now close to it.
+# The losses of two and four processes are now close to that of one.
 
 # %% [markdown]
 # The same as a sum
 # -----------------
 #
-# DDP gives the optimizer the *mean* of the gradients. A loop that calls ``all_reduce`` and does not
-# divide gives it their *sum*. With SGD, the two differ by a factor in the rate only:
+# DDP gives the optimizer the *mean* of the gradients. A loop that calls ``all_reduce`` without
+# dividing gives it their *sum*. With SGD, the two differ only by a factor in the rate:
 #
 #    (lr · N) × mean of N gradients = lr × sum of N gradients
 #
-# To get the sum from DDP, multiply the loss by N, because DDP divides the gradients by N. This does
-# it with ``multinode.py`` and its rate of 0.001, and compares the result with this lesson's:
+# To get the sum from DDP, multiply the loss by N, because DDP divides by N. This command does so in
+# ``multinode.py``, with its rate of 0.001, and compares the result with this lesson's:
 #
 # .. run::
 #    :expect: weights 0\.0e\+00, momenta [1-9]
@@ -64,10 +63,9 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 2 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_2.pt scale_lr_2.pt
 #
-# The largest difference of two weights is zero: after 320 steps, every bit is the same. (The
-# momenta differ, because the sum's are twice as large.) A factor of two changes only the exponent
-# of a floating-point number, so it rounds nothing. The same holds for 4, 8 and all powers of two.
-# With three processes, rounding remains:
+# After 320 steps, every bit of the weights is the same. (The momenta differ, because the sum's are
+# twice as large.) A factor of two changes only the exponent of a floating-point number, so it
+# rounds nothing. The same holds for all powers of two. With three processes, rounding remains:
 #
 # .. run::
 #    :expect: weights [1-9]\.\de-0[789]
@@ -78,14 +76,14 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
 #
-# So if you port a script that sums to DDP, multiply its rate by N. And if your own loop forgets to
-# divide by N, it trains with N times the rate, and no error tells you.
+# So if a script sums its gradients, multiply its rate by N when you port it to DDP. And if your own
+# loop forgets to divide by N, it trains with N times the rate, and no error tells you.
 
 # %% [markdown]
 # AdamW hides the difference
 # --------------------------
 #
-# Here are ``multinode.py`` and ``sum.py`` with SGD, then with AdamW. The last line is this lesson's
+# Here are ``multinode.py`` and ``sum.py`` with SGD, then with AdamW, and finally this lesson's
 # script with AdamW:
 #
 # .. run::
@@ -102,25 +100,25 @@ Scaling the learning rate with the processes
 #
 #    lr × mean of the last gradients / (root of the mean of their squares + eps)
 #
-# where the means are running ones. Gradients that are N times as large make both the numerator and
-# the root N times as large, and N cancels. Only ``eps`` (1e-8) notices it.
+# where the means are running ones. If the gradients are N times as large, so are the numerator and
+# the root, and N cancels. Only ``eps`` (1e-8) does not scale.
 #
 # Two things follow:
 #
-# - **Test a gradient with SGD.** If your code scales gradients by a wrong factor, a loss curve of
-#   AdamW looks right.
+# - **Test a gradient with SGD.** If your code scales gradients by a wrong factor, AdamW's loss
+#   curve looks right.
 # - **AdamW does not hide a factor in the learning rate.** ``adamw_scaled.py`` trains faster than
 #   ``adamw_sum.py``, because ``lr`` is outside of the fraction. So with AdamW, N times the rate is
-#   not the same as a sum. It is another choice, and many people choose the square root of N.
+#   not the same as a sum. Many people choose the square root of N instead.
 
 # %% [markdown]
 # Warm-up
 # -------
 #
-# `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five epochs,
-# from that of one process to N times as much. ``warm_up.py`` adds this to a script. Its option ``--deep`` replaces the linear model by one
-# with two hidden layers, and the base rate of 0.001 by 0.05. The lines of ``diff`` are the warm-up.
-# Then three scripts train the deeper model on four processes:
+# `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five
+# epochs, from that of one process to N times as much. ``warm_up.py`` adds this to a script, in the
+# lines that ``diff`` shows. ``--deep`` replaces the linear model by one with two hidden layers, and
+# the base rate of 0.001 by 0.05. Then three scripts train the deeper model on four processes:
 #
 # .. run::
 #    :expect: (?s)total_iters=5.*Epoch  8 . loss 0\.0.*Epoch  8 . loss [\d.]*[1-9].*Epoch  8 . loss 0\.0
@@ -133,8 +131,8 @@ Scaling the learning rate with the processes
 #    diff scaled.py warm.py || true
 #    python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved
 #
-# ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises from
-# the one to the other. Here are all epochs, beside those of the script's own linear model:
+# ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises
+# from the first to the second. Here are all epochs, beside those of the linear model:
 
 # %%
 import lab
@@ -175,15 +173,15 @@ panes[0].set(ylabel="loss")
 panes[0].legend()
 
 # %% [markdown]
-# - **The linear model needs no warm-up.** Its loss is a quadratic function of the weights, so its
-#   curvature is the same everywhere. A rate that is stable later is stable from the first step.
-#   Warm-up only delays the training.
+# - **The linear model needs no warm-up**, which only delays its training. Its loss is a quadratic
+#   function of the weights, so its curvature is the same everywhere, and a rate that is stable
+#   later is stable from the first step.
 # - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs.
-#   With warm-up, it trains. Goyal et al. give the reason: early on, the network changes so quickly
-#   that the linear rule does not hold.
-# - **Scaling does not always pay.** The deeper model trains best with the rate of one process, which
-#   needs neither the factor nor the warm-up. The linear rule is a first guess. Measure on your own
-#   model, and compare with the unscaled rate.
+#   With warm-up, it trains. Goyal et al. give the reason: early on, the network changes too quickly
+#   for the linear rule.
+# - **Scaling does not always pay.** The deeper model trains best with the rate of one process,
+#   without warm-up. The linear rule is a first guess, so measure on your own model, and compare
+#   with the unscaled rate.
 #
 # The GPT's trainer has a warm-up, too: ``--warmup_steps`` (:doc:`5a_exact`).
 
@@ -191,7 +189,7 @@ panes[0].legend()
 # The rate is in the checkpoint
 # -----------------------------
 #
-# ``optimizer.load_state_dict`` restores the rate too. Train on two processes, then resume on four:
+# ``optimizer.load_state_dict`` also restores the rate. Train on two processes, then resume on four:
 #
 # .. run::
 #    :expect: 'lr': 0\.002,
@@ -213,16 +211,16 @@ panes[0].legend()
 #    :next: :doc:`5c_fast`, which says when more processes are faster
 #
 #    You can now scale the rate by one line, prove with SGD that a gradient has the right factor,
-#    and try whether your model needs a warm-up.
+#    and test whether your model needs a warm-up.
 #
-#    .. fold:: A framework sums the gradients of 8 GPUs. Your DDP script has its rate, and SGD. What happens?
+#    .. fold:: A framework sums the gradients of 8 GPUs. Your DDP script uses SGD with the same rate. What happens?
 #
 #       DDP averages, so your steps are an eighth as long. Multiply the rate by 8.
 #
 #    .. fold:: You add gradient clipping to a norm of 1. Do mean and sum still differ by a factor in the rate only?
 #
-#       No. The sum's norm is N times as large, so clipping shortens it more often. If both are
-#       clipped, both have a norm of 1, and then N times the rate makes steps N times as long.
+#       No. The norm of the sum is N times as large, so it is clipped more often. If both are
+#       clipped, both have a norm of 1, and N times the rate makes steps N times as long.
 #
 #    .. fold:: You split the *same* global batch over more processes. Should the rate grow?
 #

@@ -10,7 +10,7 @@ Unequal numbers of batches, and Join
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# ``DistributedSampler`` gives every rank equally many samples. Not all data can be divided that
+# ``DistributedSampler`` gives every rank equally many samples, but not all data can be divided that
 # way. Each rank may read its own files, drop samples that fail a test, or read a stream. Then one
 # rank runs out of batches before the others.
 
@@ -24,12 +24,12 @@ Unequal numbers of batches, and Join
 #    :edit: read-unequal-shares
 #    :confirmed: 3e5642a62556
 #
-#    With two ranks, rank 0 takes the first quarter of the 2,048 samples and rank 1 takes the rest.
-#    That is 16 batches of 32 and 48 batches. With three ranks, the shares are as 1 to 3 to 5.
+#    With two ranks, rank 0 takes the first quarter of the 2,048 samples, which is 16 batches of 32,
+#    and rank 1 takes the other 48 batches.
 #
 #    Each rank shuffles its own share, as ``single_gpu.py`` shuffles all samples.
 #
-# This command makes a script of that edit alone, and runs it:
+# This command makes a script with only that edit, and runs it:
 #
 # .. run::
 #    :expect: Received data size doesn't match expected size
@@ -39,31 +39,31 @@ Unequal numbers of batches, and Join
 #    python -m tools.series show uneven@1 > beyond/no_join.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.no_join 3 3 2>&1 | grep -o "Received data.*"
 #
-# Training fails in the first epoch. After its 16 batches, rank 0 calls ``all_reduce(totals)``, which
-# sends two numbers. Rank 1 is in ``backward()`` of its batch 17, where DDP sends 21 gradients. The
-# two messages meet. Gloo compares their sizes and aborts. For NCCL, different sizes are `undefined
-# behavior, including hangs, crashes, or data corruption
+# Training fails in the first epoch. After its 16 batches, rank 0 calls ``all_reduce(totals)``,
+# which sends two numbers. Rank 1 is in ``backward()`` of its batch 17, where DDP sends 21
+# gradients. The two messages meet, and gloo aborts, because their sizes differ. For NCCL, different
+# sizes are `undefined behavior, including hangs, crashes, or data corruption
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html>`__.
 
 # %% [markdown]
 # Answering for the finished ranks
 # --------------------------------
 #
-# Rank 0 must take part in the all-reduces of batches 17 to 48, though it has no gradients for them.
-# ``Join`` does that:
+# Rank 0 must take part in the all-reduces of batches 17 to 48, although it has no gradients for
+# them. ``Join`` does that:
 #
 # .. lesson-diff:: uneven
 #    :edit: answer-for-finished-ranks
 #    :confirmed: 1909318b0188
 #
 #    ``with Join([model])`` usually surrounds the loop. A rank that reaches the end of the block
-#    stays there. For each batch of another rank, it takes part in DDP's all-reduces with zeros. When
-#    all ranks are done, ``Join`` broadcasts the weights of the last one.
+#    stays there. For each batch of another rank, it takes part in DDP's all-reduces with zeros.
+#    When all ranks are done, ``Join`` broadcasts the weights of the last one.
 #
-#    Here the block is in a generator, so the loop keeps its indentation. When the data ends,
-#    ``_batches`` reaches the end of its block, and the loop waits for it. So ``all_reduce(totals)``
-#    below the loop is outside of the block, and must be: ``Join`` answers the all-reduces of DDP
-#    only. If it were inside, training would hang.
+#    Here the block is in a generator, so the loop keeps its indentation. When the data end,
+#    ``_batches`` reaches the end of its block, and the loop waits for it. ``all_reduce(totals)``
+#    must be outside of the block, because ``Join`` answers only the all-reduces of DDP: inside,
+#    training would hang.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -71,16 +71,15 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# ``--probe`` makes each process print what it did. The loss is over all 2,048 samples, and both
-# ranks end with the same weights.
+# The loss is over all 2,048 samples, and both ranks end with the same weights.
 
 # %% [markdown]
 # Sharing the optimizer's state
 # -----------------------------
 #
-# Are these the right weights? ``uneven_mean.py`` trains on the same batches in one process, and adds
-# up the gradients of the two shares itself. Its step uses half of the sum, also when there is one
-# batch left:
+# Are these the right weights? ``uneven_mean.py`` trains on the same batches in one process, and
+# adds up the gradients of the two shares itself. Each step uses half of the sum, even when only one
+# batch is left:
 #
 # .. run::
 #    :expect: momenta [1-9]\.\de-01
@@ -91,17 +90,17 @@ Unequal numbers of batches, and Join
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.stale 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt stale.pt
 #
-# They are close, but this is more than rounding, and the momenta are wrong. ``Join`` makes no optimizer step on a finished rank. At the end it replaces the
-# weights of rank 0, but not the momenta, which are still those of batch 16. In the next epoch, the
-# two ranks make different updates from the same gradients. And rank 0 saves the checkpoint, with
-# old momenta.
+# The weights differ by more than rounding, and the momenta are wrong. ``Join`` makes no optimizer
+# step on a finished rank. At the end it replaces the weights of rank 0, but not the momenta, which
+# are still those of batch 16. So in the next epoch, the two ranks make different updates from the
+# same gradients. And rank 0 saves old momenta in the checkpoint.
 #
 # .. lesson-diff:: uneven
 #    :edit: share-the-optimizers-state
 #    :confirmed: 02decc056c68
 #
-#    At the end of the epoch, every rank takes the optimizer's state of the last rank. That rank has
-#    the largest share, so it has made all steps. If you do not know which rank has, let every rank
+#    At the end of the epoch, every rank takes the optimizer's state of the last rank, which has the
+#    largest share and so has made all steps. If you do not know which rank that is, let every rank
 #    count its batches, and compare the counts with ``all_gather_object``.
 #
 # .. run::
@@ -112,8 +111,8 @@ Unequal numbers of batches, and Join
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
-# The two ranks now train exactly what one process does. A resumed run also ends like one that never
-# stopped, because rank 0's checkpoint has the state of all steps:
+# The two ranks now train exactly as one process does. A resumed run also ends like an uninterrupted
+# one, because rank 0's checkpoint has the state of all steps:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -128,10 +127,10 @@ Unequal numbers of batches, and Join
 # Two kinds of mean
 # -----------------
 #
-# From batch 17 on, only rank 1 has a gradient. By what should DDP divide it? By default,
-# ``Join`` keeps the number of all ranks, here 2. The other choice is the number of ranks that still
-# have a batch. ``Join([self.model], divide_by_initial_world_size=False)`` makes it. The ``--active``
-# of ``uneven_mean.py`` does the same by hand:
+# From batch 17 on, only rank 1 has a gradient. By what should DDP divide it? By default, ``Join``
+# divides by the number of all ranks, here 2. With ``Join([self.model],
+# divide_by_initial_world_size=False)``, it divides by the number of ranks that still have a batch.
+# ``--active`` does the same in ``uneven_mean.py``:
 #
 # .. run::
 #    :expect: active_2.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
@@ -143,13 +142,12 @@ Unequal numbers of batches, and Join
 #    python docs/labs/distance.py by_hand.pt active_2.pt
 #
 # - **By all ranks** (the default): every sample counts the same in an epoch. The last steps are
-#   smaller, because fewer samples are in them.
+#   smaller, because they have fewer samples.
 # - **By the remaining ranks**: each step is a mean over its own samples, as if the last part of the
-#   epoch ran on fewer GPUs. The samples in these steps count more: here twice as much.
+#   epoch ran on fewer GPUs. The samples in these steps count more, here twice as much.
 #
-# In this example the second one learns faster per epoch, because two thirds of its steps are twice
-# as large. If only a few steps of an epoch are uneven, the difference is small. Then keep the
-# default.
+# Here the second way learns faster per epoch, because two thirds of its steps are twice as large.
+# If only a few steps are uneven, the difference is small, so keep the default.
 
 # %% [markdown]
 # What it costs
@@ -160,8 +158,9 @@ Unequal numbers of batches, and Join
 # - **A message per step.** Every ``forward()`` begins with an all-reduce of one number, which tells
 #   the finished ranks that another batch comes.
 # - **Nothing else in the loop.** ``Join`` answers only for what is in its list, here DDP. Any other
-#   :term:`collective` still hangs or fails, for example one of ``SyncBatchNorm``. If you have one, set ``throw_on_early_termination=True``. Then all ranks raise
-#   an exception when the first one is done, and the epoch ends there on all of them.
+#   :term:`collective`, for example one of ``SyncBatchNorm``, still hangs or fails. If you have one,
+#   set ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an
+#   exception, and the epoch ends there.
 
 # %% [markdown]
 # What you can do now
@@ -175,8 +174,8 @@ Unequal numbers of batches, and Join
 #
 #    .. fold:: You use Adam with ``Join`` and share no optimizer state. How do you notice?
 #
-#       Hardly. The weights agree after each epoch, and the loss falls. Within an epoch the ranks
-#       make different updates. A resumed run differs from one that never stopped.
+#       Hardly. The weights agree after each epoch, and the loss falls. But within an epoch the
+#       ranks make different updates, and a resumed run differs from an uninterrupted one.
 #
 #    .. fold:: Two ranks have 16 and 48 batches. How much does a sample in step 40 count, compared with one in step 10?
 #
@@ -185,5 +184,5 @@ Unequal numbers of batches, and Join
 #
 #    .. fold:: Your ranks have 1,000 and 1,001 batches. What is simpler than ``Join``?
 #
-#       Stop all ranks after 1,000. One batch in two thousand is lost per epoch. If the order is
-#       shuffled, it is another one each time.
+#       Stop all ranks after 1,000. This loses one batch in two thousand per epoch, and a different
+#       one each time if the order is shuffled.

@@ -10,10 +10,9 @@ ZeRO: sharding the optimizer's state
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# DDP repeats everything on every rank: the weights, the gradients and the optimizer's state. Of
-# these, the state is often the largest. SGD with momentum keeps one number per weight, and AdamW
-# keeps two. Every rank makes the same update from the same gradients, so all ranks hold the same
-# state.
+# DDP repeats everything on every rank: the weights, the gradients and the optimizer's state. The
+# state is often the largest: SGD with momentum keeps one number per weight, and AdamW keeps two.
+# All ranks hold the same state, because they make the same update from the same gradients.
 #
 # ZeRO (`Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__) removes the copies. In its
 # first stage, each rank updates a part of the weights, and holds the optimizer's state for that
@@ -27,8 +26,8 @@ ZeRO: sharding the optimizer's state
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
 #
-# With two ranks, each holds half. Per weight, DDP with AdamW needs four numbers on every rank: the
-# weight, its gradient and two of state. With ZeRO on 8 ranks, it needs 2 + 2/8 = 2.25.
+# Per weight, DDP with AdamW needs four numbers on every rank: the weight, its gradient and two of
+# state. With ZeRO on 8 ranks, it needs 2 + 2/8 = 2.25.
 
 # %% [markdown]
 # Sharding the state
@@ -40,20 +39,19 @@ ZeRO: sharding the optimizer's state
 #
 #    **The constructor** takes the class of an optimizer and its options. It assigns each parameter
 #    to one rank, and creates an SGD optimizer for the parameters of this rank. ``step()`` updates
-#    these parameters. Then every rank broadcasts its own ones to the others.
+#    these parameters, then every rank broadcasts its own to the others.
 #
 #    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
 #    divides the state within it. Without that argument, it divides the state among all ranks. That
 #    saves more memory, but each step broadcasts weights between the nodes, and no node holds the
 #    whole state for its checkpoint.
 #
-#    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it, because ZeRO remembers
-#    the device of the first parameter. It later sends its messages from there, and NCCL cannot send
-#    from the CPU.
+#    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it. ZeRO sends its messages
+#    from the device of the first parameter, and NCCL cannot send from the CPU.
 #
-#    **The checkpoint.** ``consolidate_state_dict`` collects the state of a group in the memory of
-#    its first rank's CPU. That is the rank that saves. All ranks must take part, so the line is
-#    above the ``return``.
+#    **The checkpoint.** ``consolidate_state_dict`` collects the state of a group in CPU memory, on
+#    the group's first rank, which saves. All ranks must take part, so the line is above the
+#    ``return``.
 #
 # .. run::
 #    :expect: state of 20 numbers
@@ -61,11 +59,10 @@ ZeRO: sharding the optimizer's state
 #
 #    python -m tools.series run --probe zero@1 3 3
 #
-# ``--probe`` makes each process print what it did. One rank holds the momentum of the 20 weights,
-# the other one that of the bias. ZeRO never splits a tensor, so it cannot halve the state of two. The
-# transformer above has 184.
+# One rank holds the momentum of the 20 weights, the other that of the bias. ZeRO never splits a
+# tensor, so it cannot divide two tensors into equal halves. The transformer above has 184.
 #
-# The result is that of plain SGD, and so is the checkpoint:
+# The result equals that of plain SGD, and so does the checkpoint:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -74,9 +71,9 @@ ZeRO: sharding the optimizer's state
 #    python docs/labs/forks.py 2 beyond/zero.py multinode.py 10 10 | grep saved
 #    python docs/labs/same.py zero_2.pt multinode_2.pt
 #
-# So either script can resume from the other's file, with any number of processes.
+# So each script can resume from the other's file, with any number of processes.
 #
-# If you forget to consolidate, you learn it at the first save. Rank 0 fails:
+# If you forget to consolidate, rank 0 fails at the first save:
 #
 # .. run::
 #    :expect: RuntimeError: Optimizer state has not been consolidated
@@ -90,8 +87,8 @@ ZeRO: sharding the optimizer's state
 # Keeping one copy after a resume
 # -------------------------------
 #
-# After a resume, ask again how much state each rank holds. The second command resumes from the
-# checkpoint of the first:
+# The second command resumes from the checkpoint of the first. How much state does each rank hold
+# now?
 #
 # .. run::
 #    :expect: of 40 numbers
@@ -102,16 +99,16 @@ ZeRO: sharding the optimizer's state
 #    python -m tools.series run --probe zero@1 2 1
 #
 # Twice as much: 40 numbers and 2. ``load_state_dict`` puts this rank's part into the SGD optimizer
-# inside of ZeRO, which uses it. It also puts it into the ``state`` of the wrapper, which nothing
-# reads. On the CPU the two share their memory. On a GPU, each would be a separate copy of what was
-# read into host memory. With two GPUs, a resumed run would save no memory at all. (This follows from
-# the source of PyTorch 2.13. This page was recorded without a GPU.)
+# inside ZeRO, which uses it. It also puts the part into ZeRO's own ``state``, which nothing reads.
+# On the CPU the two share their memory. On a GPU, each would be a separate copy of what was read
+# into host memory, so with two GPUs a resumed run would save no memory. (This follows from the
+# source of PyTorch 2.13. This page was recorded without a GPU.)
 #
 # .. lesson-diff:: zero
 #    :edit: keep-one-copy
 #    :confirmed: 07ac08c99fd8
 #
-#    The wrapper's ``state`` was empty before the resume. Empty it again.
+#    ZeRO's ``state`` was empty before the resume. Empty it again.
 #
 # .. run::
 #    :expect: of 20 numbers
@@ -121,8 +118,7 @@ ZeRO: sharding the optimizer's state
 #    python -m tools.series run zero 1 1 | tail -n 1
 #    python -m tools.series run --probe zero 2 1
 #
-# Does a resumed run end like one that never stopped? Run 5 epochs, then resume up to 10, and
-# compare with 10 at once:
+# Does a run of 5 epochs, resumed up to 10, end like an uninterrupted run of 10?
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -143,10 +139,10 @@ ZeRO: sharding the optimizer's state
 #   rank (:doc:`1_theory`). ZeRO then broadcasts each updated weight, which is one more number: half
 #   as much again. These broadcasts come after ``backward()``, so it cannot hide them.
 # - **Saving.** ``consolidate_state_dict`` sends each part of the state to every rank of the node,
-#   although only one keeps it. ZeRO pickles the parts, and on GPUs the messages take GPU memory.
-#   Save less often if the state is large.
+#   although only one keeps it. ZeRO pickles the parts, and on GPUs the messages take GPU memory. If
+#   the state is large, save less often.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
-#   divides the gradients too, and the third one also the weights. PyTorch has the third stage as
+#   also divides the gradients, and the third also the weights. PyTorch has the third stage as
 #   ``fully_shard``.
 
 # %% [markdown]
@@ -161,13 +157,13 @@ ZeRO: sharding the optimizer's state
 #
 #    .. fold:: You train 1 billion weights with AdamW on 4 GPUs. How much memory does ZeRO save on each?
 #
-#       The state has 2 billion numbers, which are 8 GB in fp32. Each GPU holds a quarter, 2 GB, so
-#       ZeRO saves 6 GB. The weights and the gradients, 4 GB each, stay on every GPU.
+#       The state has 2 billion numbers, 8 GB in fp32. Each GPU holds a quarter, 2 GB, so ZeRO saves
+#       6 GB. The weights and the gradients, 4 GB each, stay on every GPU.
 #
 #    .. fold:: You move ``consolidate_state_dict`` below the ``return``. What happens?
 #
 #       Training hangs. Only the first rank of each node calls it, and waits for a broadcast in the
-#       group of the node. The others are in the next epoch already, and wait for that rank in DDP's
+#       group of the node. The others are already in the next epoch, and wait for that rank in DDP's
 #       all-reduce.
 #
 #    .. fold:: Your model has one very large embedding and many small layers. Does ZeRO divide its state well?

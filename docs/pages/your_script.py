@@ -5,52 +5,52 @@ From your script to DDP
 """
 
 # %% [markdown]
-# **You will be able to** change a training script of your own so that it uses all GPUs of a
-# machine, and to check each change.
+# **You will be able to** change your own training script so that it uses all GPUs of a machine, and
+# check each change.
 #
-# **You need** :doc:`2_multigpu`. It explains the same ideas in a script made for them. The script
-# on this page was not made for DDP. It is an image classifier as people write them: a ``Dataset``
-# with augmentation, a ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a
-# scheduler that watches the validation loss, and a checkpoint of the best model.
+# **You need** :doc:`2_multigpu`, which explains the same ideas in a script made for them. The
+# script on this page was not made for DDP. It is a typical image classifier: a ``Dataset`` with
+# augmentation, a ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a scheduler
+# that watches the validation loss, and a checkpoint of the best model.
 #
 # .. run::
 #    :expect: ^Epoch 6 \| .* accuracy 9\d
 #
 #    python docs/port/classifier.py
 #
-# ``next lr`` is the learning rate that ``ReduceLROnPlateau`` chose for the next epoch, by the
-# validation loss.
+# ``ReduceLROnPlateau`` chooses ``next lr``, the learning rate of the next epoch, by the validation
+# loss.
 #
 # .. fold:: The whole script, ``classifier.py``
 #
 #    .. lesson-script:: classifier
 #
-# Seven edits turn it into ``classifier_ddp.py``. After each of them the script runs, and this page
-# runs it: for one epoch, on two processes. The option ``--probe`` makes every process report, in
-# two lines at its end, what it did.
+# Seven edits turn the script into ``classifier_ddp.py``. After each edit this page runs it for one
+# epoch on two processes. With ``--probe``, each process reports in two lines what it did.
 
 # %% [markdown]
 # One process per GPU
 # -------------------
 #
-# ``classifier.py`` is one process, and uses one GPU, even if the machine has eight.
+# ``classifier.py`` is one process and uses one GPU, even if the machine has eight.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: join-the-group
 #    :confirmed: d58c3ef47d6a
 #
-#    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the processes, and tells each of
-#    them its numbers through the environment. ``LOCAL_WORLD_SIZE`` is the number of processes on
-#    this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number of the process on its
-#    machine. ``set_device_index`` makes the GPU of that number the current one. From then on
-#    ``"cuda"`` without a number means that GPU. So the lines below, such as ``.to(device)``, need
-#    no change. If your script says ``"cuda:0"`` or ``.cuda(0)`` somewhere, delete the number.
+#    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the
+#    processes and passes each process its numbers through the environment. ``LOCAL_WORLD_SIZE`` is
+#    the number of processes on this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number
+#    of the process on its machine. ``set_device_index`` makes the GPU of that number the current
+#    one, and ``"cuda"`` without a number then means that GPU. So the lines below, such as
+#    ``.to(device)``, need no change. If your script says ``"cuda:0"`` or ``.cuda(0)``, delete the
+#    number.
 #
-#    ``init_process_group`` connects the processes. It returns when all of them have called it. Its
+#    ``init_process_group`` connects the processes, and returns when all of them have called it. Its
 #    argument is the :term:`backend`: NCCL for CUDA, gloo for a CPU. ``device_id``, which
 #    ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
 #
-#    With fewer GPUs than processes, this script uses the CPU, so that you can try two processes
+#    With fewer GPUs than processes, this script uses the CPU, so you can try two processes
 #    anywhere. In your own script you may prefer an error.
 #
 # .. run::
@@ -59,8 +59,8 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@1 --epochs 1
 #
-# There are two ranks. But they print the same losses and have the same ``weights``: both train on
-# all 3,000 images, in the same order.
+# The two ranks have the same losses and ``weights``, because both train on all 3,000 images in the
+# same order.
 
 # %% [markdown]
 # Sharing the training images
@@ -72,20 +72,21 @@ From your script to DDP
 #    :edit: share-the-images
 #    :confirmed: 74010a6f62c5
 #
-#    :torch:`torch.utils.data.DistributedSampler` replaces ``shuffle=True``. It shuffles all images, in the same order on
-#    every rank, and gives each rank its share. ``set_epoch`` makes the order change per epoch.
+#    :torch:`torch.utils.data.DistributedSampler` replaces ``shuffle=True``. It shuffles all images,
+#    in the same order on every rank, and gives each rank its share. ``set_epoch`` changes the order
+#    per epoch.
 #
 #    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
-#    the :term:`global batch` at 64, so the learning rate still fits. (64 can be divided by 2, 4 and
-#    8. If yours cannot, ``//`` rounds down, and the global batch shrinks a little.) If you want a
-#    larger global batch, read :doc:`batch_and_learning_rate`.
+#    the :term:`global batch` at 64, so the learning rate still fits. (If the world size does not
+#    divide your batch size, ``//`` rounds down, and the global batch shrinks a little.) If you want
+#    a larger global batch, read :doc:`batch_and_learning_rate`.
 #
-#    ``num_workers`` is per process, too. Two ranks with two workers each are four more processes.
-#    If your machine has too few cores for that, divide it by the number of processes.
+#    ``num_workers`` is per process, too: two ranks with two workers each start four. If your
+#    machine has too few cores, divide ``num_workers`` by the number of processes.
 #
-#    The seed gets the rank, because the workers draw their random flips and shifts from it. With
-#    one seed for all, the ranks would augment their images in the same way. What must *not* differ
-#    is the data: ``Shapes`` has its own generator, with its own seed.
+#    The workers draw their random flips and shifts from the seed, so each rank seeds with its
+#    number; with one seed, all ranks would augment their images in the same way. The data must
+#    *not* differ, so ``Shapes`` has its own generator and seed.
 #
 # .. run::
 #    :expect: share 2 of 2
@@ -93,34 +94,31 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@2 --epochs 1
 #
-# Each rank trains on its share. But ``weights`` differs: there are two models, and nothing makes
-# them equal.
+# Each rank trains on its share. But ``weights`` differs: nothing keeps the two models equal.
 
 # %% [markdown]
 # Wrapping the model
 # ------------------
 #
-# The ranks must average their gradients. Then both take the same steps, and have the same model.
+# The ranks must average their gradients, so that both take the same steps and have the same model.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: wrap-the-model
 #    :confirmed: cb226e8ec42a
 #
-#    The constructor broadcasts rank 0's weights, so it does not matter that the ranks drew
-#    different ones. During ``backward()`` DDP averages the gradients, so the weights stay equal.
+#    The constructor broadcasts rank 0's weights, so the ranks may draw different ones. During
+#    ``backward()`` DDP averages the gradients, so the weights stay equal.
 #
-#    The checkpoint is that of ``model.module``, the model inside of the wrapper. Otherwise every
-#    name in the file would begin with ``module.``, and the model of ``classifier.py`` could not
-#    load it.
+#    The checkpoint is that of ``model.module``, the model inside the wrapper. Otherwise every name
+#    in the file would begin with ``module.``, and ``classifier.py`` could not load it.
 #
 #    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
-#    buffers. No gradient changes them, each rank computes them from its own images, and so they
-#    differ. In training, DDP therefore broadcasts rank 0's buffers to all ranks at the beginning of
-#    every ``forward``. And while it trains, BatchNorm normalizes with the mean and variance of
-#    *its* batch: 32 images now, and 64 before.
-#    :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>` computes both over all ranks.
-#    It is worth its cost if a rank has only a few images per step. It needs GPUs: on the CPU DDP
-#    raises ``SyncBatchNorm layers only work with GPU modules``.
+#    buffers. They differ, because no gradient changes them and each rank computes them from its own
+#    images. So in training DDP broadcasts rank 0's buffers at the beginning of every ``forward``.
+#    While it trains, BatchNorm normalizes with the mean and variance of one rank's batch: 32 images
+#    now, and 64 before. :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>` computes both over all
+#    ranks, and is worth its cost if a rank has only a few images per step. It needs GPUs: on the
+#    CPU DDP raises ``SyncBatchNorm layers only work with GPU modules``.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -128,23 +126,23 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@3 --epochs 1
 #
-# ``weights`` is the same on both ranks. The validation losses agree, too, since ``evaluate`` calls
-# the wrapper, and that gives both ranks the same buffers. The training losses differ, because each
-# is about one half of the images.
+# ``weights`` is the same on both ranks. The validation losses agree too, since ``evaluate`` calls
+# the wrapper, which gives both ranks the same buffers. The training losses differ, because each is
+# the loss of one half of the images.
 
 # %% [markdown]
 # Summing the loss over all ranks
 # -------------------------------
 #
-# The two training losses above are those of two halves. Neither is that of all images.
+# Neither of these two training losses is that of all images.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: sum-the-loss
 #    :confirmed: c2fadd117a04
 #
 #    Each rank contributes its sum and its count, and ``all_reduce`` replaces both by the totals
-#    over all ranks. Divide afterwards: the mean of two means is wrong when the shares are not
-#    equal.
+#    over all ranks. Divide afterwards, because the mean of two means is wrong if the shares are
+#    unequal.
 #
 #    ``train_one_epoch`` counts the images it has seen. If yours divides by ``len(loader.dataset)``
 #    or ``len(loader)``, count as well.
@@ -161,22 +159,22 @@ From your script to DDP
 # Validating every image once
 # ---------------------------
 #
-# So far the probe has said ``validated 501`` on both ranks. Each of them does all of the
-# validation, so it takes as long as before.
+# So far the probe has said ``validated 501`` on both ranks. Each rank does the whole validation, so
+# it takes as long as before.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: validate-together
 #    :confirmed: d49227bbbd4e
 #
-#    A ``DataLoader`` takes any sequence of indices as a sampler. With this one, rank 0 has images
-#    0, 2, 4, …, and rank 1 has 1, 3, 5, …: 251 and 250. ``DistributedSampler`` would repeat an
-#    image, to make both shares 251.
+#    A ``DataLoader`` takes any sequence of indices as a sampler. With this one, rank 0 has the 251
+#    images 0, 2, 4, …, and rank 1 the 250 images 1, 3, 5, … ``DistributedSampler`` would repeat an
+#    image to make both shares 251.
 #
-#    Unequal shares need some care. ``forward`` of the wrapper may be a :term:`collective`, because
-#    it broadcasts the buffers. Under ``no_grad`` only the first one does, but without it each. Then
-#    a rank with one batch fewer leaves the others waiting, and so does a rank that has no batch at
-#    all. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above it broadcasts
-#    the buffers once, and both ranks validate the model that rank 0 will save.
+#    Unequal shares need some care. The wrapper's ``forward`` may be a :term:`collective`, because
+#    it broadcasts the buffers: at every call, or under ``no_grad`` at the first call only. In the
+#    first case a rank with one batch fewer leaves the others waiting, in the second a rank with no
+#    batch. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call
+#    broadcasts the buffers once, so that both ranks validate the model that rank 0 will save.
 #
 # .. run::
 #    :expect: validated 25[01]
@@ -184,27 +182,25 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@5 --epochs 1
 #
-# Each rank validated one half. The validation loss and the accuracy are the same as before, to the
-# last digit: every image counts once.
-#
-# And they are the same on both ranks. That matters, because ``ReduceLROnPlateau`` decides by this
-# number. If the ranks gave it different numbers, one would lower its learning rate and the other
-# would not: see below.
+# Each rank validated one half, but validation loss and accuracy are the same as before, to the last
+# digit. They are also the same on both ranks. That matters, because ``ReduceLROnPlateau`` decides
+# by the validation loss. With different losses, one rank could lower its learning rate and the
+# other not: see "What could go wrong" below.
 
 # %% [markdown]
 # Printing and saving once
 # ------------------------
 #
-# Both ranks print, and both write ``classifier.pt``. Two writers of one file can damage it.
+# Both ranks print, and both write ``classifier.pt``. Two writers can damage a file.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: print-and-save-once
 #    :confirmed: f0e483e5e684
 #
-#    Everything below this line is for rank 0 only. So no collective may follow it in the loop.
+#    Everything below this line is for rank 0 only, so no collective may follow it in the loop.
 #    ``scheduler.step`` stays above, because every rank has its own scheduler.
 #
-#    ``best`` is known to rank 0 only. If it also decides when to stop, every rank must compute it:
+#    Only rank 0 knows ``best``. If ``best`` also decides when to stop, every rank must compute it:
 #    see *early stopping* below.
 #
 # .. run::
@@ -213,7 +209,7 @@ From your script to DDP
 #
 #    python -m tools.series run classifier_ddp@6 --epochs 1
 #
-# One line per epoch, one checkpoint.
+# Only rank 0 prints and saves now.
 
 # %% [markdown]
 # Ending the process group
@@ -226,17 +222,17 @@ From your script to DDP
 #    :edit: end-the-group
 #    :confirmed: 4594ed2fd93c
 #
-#    ``destroy_process_group`` ends them. After an exception it does not run; then ``torchrun``
+#    ``destroy_process_group`` ends them. After an exception it does not run, but then ``torchrun``
 #    terminates the other processes. ``multigpu.py`` also has a barrier here, which keeps a rank
 #    from reporting success before the last checkpoint is on the disk.
 #
-#    The call stands behind ``main()``, so that the DDP model is gone: a group that a model still
-#    holds may hang (:doc:`symptoms`, "A hang after the last line").
+#    The call comes after ``main()``, when the DDP model is gone: a group that a model still holds
+#    may hang (:doc:`symptoms`, "A hang after the last line").
 #
-#    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway, and
-#    if they do so after ``init_process_group``, it keeps a reference to the group. A run may then
-#    die with SIGABRT when Python ends: see the end of :doc:`2_multigpu`, where ``utils.set_device``
-#    has this import.
+#    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway. If
+#    they do so after ``init_process_group``, it keeps a reference to the group, and a run may die
+#    with SIGABRT when Python ends: see the end of :doc:`2_multigpu`, where ``utils.set_device`` has
+#    this import.
 #
 # .. run::
 #    :expect: group left
@@ -250,7 +246,7 @@ From your script to DDP
 # Is it the same training?
 # ------------------------
 #
-# The finished script, and then a check. In one process, ``validate.py`` loads the checkpoint and
+# This runs the finished script. Then ``validate.py`` loads the checkpoint in one process and
 # validates all 501 images with the functions of ``classifier.py``, which know nothing of DDP:
 #
 # .. run::
@@ -260,13 +256,13 @@ From your script to DDP
 #    {classifier_ddp}
 #    python docs/port/validate.py
 #
-# Loss and accuracy are those of the last line that says ``saved``. So the validation is exact. The
-# training differs from that of ``classifier.py``, for three reasons: the images come in another
+# Loss and accuracy are those of the last line that says ``saved``, so the validation is exact. The
+# training differs from that of ``classifier.py`` for three reasons: the images come in another
 # order, they are augmented with other random numbers, and BatchNorm normalizes 32 images at a time.
 #
-# The first two are chance. To see the third alone, switch the augmentation off, and start the same
-# script with one and with two processes. ``DistributedSampler`` gives them the same 64 images per
-# step. Then replace BatchNorm by GroupNorm, which normalizes each image by itself:
+# The first two are chance. To see the third alone, switch the augmentation off, and run the same
+# script with one and with two processes. ``DistributedSampler`` gives both runs the same 64 images
+# per step. Then replace BatchNorm by GroupNorm, which normalizes each image by itself:
 #
 # .. run::
 #    :expect: train loss (\d\.\d{3})\d \| val loss (\d\.\d\d)\d\d [\s\S]*train loss \1\d \| val loss \2
@@ -279,20 +275,20 @@ From your script to DDP
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 gn.py --epochs 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
 #
-# With BatchNorm the losses are near, but not equal. With GroupNorm they agree. Compare the first
-# epoch only, because rounding errors grow.
+# With BatchNorm the training losses differ by half a percent. With GroupNorm they agree to the last
+# digit but one. Compare the first epoch only, because rounding errors grow.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
-# processes must print the same losses at the same global batch. If they do not, something is still
-# computed per rank. Or your loss divides by something else than the number of samples: see *A loss
+# processes must print nearly the same losses at the same global batch. If they do not, something is still
+# computed per rank, or your loss divides by something other than the number of samples: see *A loss
 # over tokens or with weights* below.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** Here the sum is taken out of ``evaluate`` of stage 5, in
-# which both ranks still print. Each rank then has the validation loss of one half:
+# **Ranks decide by different numbers.** In stage 5 both ranks still print. Here its ``evaluate`` no
+# longer sums over the ranks, so each rank has the validation loss of one half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr ([\d.]+).*\nEpoch \1 .*lr (?!\2\b)
@@ -302,24 +298,24 @@ From your script to DDP
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 \
 #    broken.py --epochs 6 --lr 0.02 | grep lr | sort | tail -n 6
 #
-# There are two lines per epoch, one of each rank. At first the learning rates agree, by luck. Then
-# one rank lowers its own and the other does not. They apply the same gradients with different
-# learning rates, so there are two models from then on. No error is raised.
+# At first the learning rates agree, by luck. Then one rank lowers its own and the other does not.
+# The ranks apply the same gradients with different learning rates, so from then on there are two
+# models. No error is raised.
 
 # %% [markdown]
 # What to look at when yours differs
 # ----------------------------------
 #
-# Most of these run without an error and train something else than you think. :doc:`symptoms` shows
-# some of them at work.
+# Most of these mistakes raise no error, but the script trains something else than you think.
+# :doc:`symptoms` shows some at work.
 #
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads, ``drop_last``
 #
 #    ``IterableDataset``
 #       It takes no sampler. Give the data set rank and world size, and let each worker of each rank
 #       skip what the others take, for example with ``itertools.islice``. If ranks then have unequal
-#       numbers of batches, put the epoch into ``with model.join():``, or end it on all ranks at the
-#       shortest.
+#       numbers of batches, put the epoch into ``with model.join():``, or end it on all ranks when
+#       the shortest ends.
 #
 #    ``random_split`` and data made at random
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
@@ -327,15 +323,15 @@ From your script to DDP
 #
 #    Another sampler (``WeightedRandomSampler``)
 #       ``DistributedSampler`` would replace it. Draw the same indices on every rank, from a
-#       generator seeded with the epoch, and keep every *world size*-th.
+#       generator seeded with the epoch, and keep every *world size*-th index.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
-#       Make the same list of batches on every rank, and keep every *world size*-th batch. The counts
-#       must be equal: repeat a few, ``batches += batches[: -len(batches) % world_size]``.
+#       Make the same list of batches on every rank, and keep every *world size*-th batch. The
+#       counts must be equal, so repeat a few: ``batches += batches[: -len(batches) % world_size]``.
 #
 #    Downloads and preprocessing
-#       ``run_once_per_node`` of ``mingpt/once.py``: one process writes, the others wait and then
-#       read. If it fails, all fail.
+#       Use ``run_once_per_node`` of ``mingpt/once.py``: one process writes, the others wait and
+#       then read. If it fails, all fail.
 #
 #    ``drop_last`` and small data sets
 #       ``DistributedSampler`` repeats a few images so that all shares are equal. With
@@ -344,8 +340,8 @@ From your script to DDP
 # .. fold:: The model: ``DataParallel``, accumulation, AMP, GANs, unused parameters, EMA, compile
 #
 #    ``nn.DataParallel``
-#       Remove it, and with it what it needed: a batch size multiplied by the number of GPUs,
-#       ``loss.mean()`` over GPUs, ``device_ids``. DDP has one process per GPU.
+#       Remove it and what it needed: a batch size multiplied by the number of GPUs, ``loss.mean()``
+#       over GPUs, ``device_ids``.
 #
 #    A loss over tokens or with weights (padding, ``ignore_index``, class weights)
 #       DDP averages the ranks' means, but their denominators differ. So take the sum,
@@ -354,30 +350,30 @@ From your script to DDP
 #       the losses over all ranks, divided by ``total``.
 #
 #    Gradient accumulation
-#       Put all micro-batches but the last before a step into ``with model.no_sync():``, the forward
-#       too. Without it the result is right, but every micro-batch pays for an all-reduce. If an
-#       epoch's last group is shorter, its last micro-batch must still send.
+#       Put all micro-batches but the last before a step into ``with model.no_sync():``, including
+#       their forward passes. Otherwise the result is right, but every micro-batch pays for an
+#       all-reduce. If an epoch's last group is shorter, its last micro-batch must still send.
 #
 #    Mixed precision (AMP) and gradient clipping
-#       No change. Gradients are averaged when ``backward()`` returns, so ``GradScaler`` and
-#       ``clip_grad_norm_`` see the same numbers on every rank.
+#       They need no change. Gradients are averaged when ``backward()`` returns, so ``GradScaler``
+#       and ``clip_grad_norm_`` see the same numbers on every rank.
 #
 #    Several models or optimizers, GANs
-#       Wrap each model that is trained in its own DDP. Every rank must call the forward and
-#       backward passes of these models in the same order. ``join`` works with one wrapper only.
+#       Wrap each trained model in its own DDP. Every rank must call their forward and backward
+#       passes in the same order. ``join`` works with one wrapper only.
 #
 #    Parameters that a step does not use
 #       DDP waits for their gradients, and raises an error at the next step. Pass
-#       ``find_unused_parameters=True``, which costs some time, or do not train them:
-#       ``requires_grad_(False)`` before the wrapper.
+#       ``find_unused_parameters=True``, which costs some time, or do not train them: call
+#       ``requires_grad_(False)`` before wrapping.
 #
 #    Methods of your model
-#       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``: only
-#       the wrapper's forward prepares the averaging.
+#       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``,
+#       because only the wrapper's forward prepares the averaging.
 #
 #    An average of the weights (EMA)
-#       Make the copy from ``model.module``, after the model is wrapped. The weights are equal on
-#       all ranks, so each rank can update its copy and nothing needs to be sent.
+#       Copy ``model.module`` after the model is wrapped. The weights are equal on all ranks, so
+#       each rank can update its own copy without sending anything.
 #
 #    ``torch.compile``
 #       Wrap first, compile second: ``torch.compile(DDP(model))``.
@@ -385,34 +381,34 @@ From your script to DDP
 # .. fold:: Decisions and files: early stopping, schedulers, metrics, checkpoints, logging, seeds
 #
 #    Early stopping
-#       Every rank must decide, by a number that is the same on all. If one rank leaves the loop,
-#       the others hang. The same holds for whatever depends on a clock, such as a time limit: let
-#       rank 0 decide and broadcast.
+#       Every rank must decide by the same number. If one rank leaves the loop, the others hang. If
+#       the decision depends on a clock, such as a time limit, let rank 0 decide and broadcast.
 #
 #    Schedulers that count steps
-#       With the same global batch an epoch has as many steps as before, and ``len(train_loader)``
-#       says how many. With a larger one it has fewer, so a schedule given in steps lasts for more
-#       epochs.
+#       With the same global batch an epoch has as many steps as before: ``len(train_loader)``. With
+#       a larger one it has fewer, so a schedule given in steps lasts for more epochs.
 #
 #    Metrics
-#       Counts and sums can be added up like the accuracy above. A median, an AUC or a mAP cannot:
-#       gather the predictions. ``parts = [None] * world_size``, then ``dist.all_gather_object(parts,
-#       mine)`` on every rank, and each computes the same number, on which a scheduler can decide.
-#       torchmetrics sums by itself in ``compute()``, which every rank must call.
+#       Counts and sums can be added up like the accuracy above. For a median, an AUC or a mAP,
+#       gather the predictions: ``parts = [None] * world_size``, then
+#       ``dist.all_gather_object(parts, mine)`` on every rank. Each rank computes the same number,
+#       by which a scheduler can decide. torchmetrics sums by itself in ``compute()``, which every
+#       rank must call.
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
-#       into the optimizer. DDP broadcasts the model but not the optimizer. If an old file has names
-#       that begin with ``module.``, call ``consume_prefix_in_state_dict_if_present(state, "module.")``
-#       of ``torch.nn.modules.utils``, which changes ``state``. :doc:`3_fault_tolerance` saves and resumes all of the state.
+#       into the optimizer, because DDP broadcasts the model but not the optimizer. If an old file
+#       has names that begin with ``module.``, call ``consume_prefix_in_state_dict_if_present(state,
+#       "module.")`` of ``torch.nn.modules.utils``, which changes ``state``.
+#       :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging
-#       TensorBoard, wandb and progress bars on rank 0 only: a second writer starts a second run.
-#       Whoever logs a number of rank 0 alone logs the number of a share.
+#       Use TensorBoard, wandb and progress bars on rank 0 only, because a second writer starts a
+#       second run. A number that rank 0 computes alone describes only its share.
 #
 #    Random seeds
-#       Different per rank for dropout and augmentation, the same for data and splits. The initial
-#       weights may be either, because DDP broadcasts those of rank 0.
+#       Use different seeds per rank for dropout and augmentation, and the same seed for data and
+#       splits. Either is right for the initial weights, because DDP broadcasts those of rank 0.
 
 # %% [markdown]
 # What you can do now
@@ -422,23 +418,23 @@ From your script to DDP
 #    :next: :doc:`3_fault_tolerance`, to survive crashes, or :doc:`symptoms`, if it hangs
 #    :also: torchrun <torch.distributed.run>, torch.nn.SyncBatchNorm
 #
-#    You can now change your own training script to use all GPUs of a machine, and check each
-#    change by what the ranks print.
+#    You can now change your own training script to use all GPUs of a machine, and check each change
+#    by what the ranks print.
 #
 #    .. fold:: With two processes, you keep 64 images per process instead of dividing. What changes, and how do you check your port then?
 #
-#       The global batch is 128, so an epoch has 24 steps instead of 47 with the same learning
+#       The global batch is 128, so an epoch has 24 steps instead of 47, with the same learning
 #       rate. That is another training, not a wrong one. Compare it with one process and
 #       ``--batch-size 128``.
 #
 #    .. fold:: You stop with ``if accuracy > 0.97: break``, at the end of the loop, which only rank 0 reaches. What happens?
 #
-#       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for it:
-#       they fail when its connection closes, or hang until a timeout. Put the test above ``if rank
-#       != 0: continue``, where all ranks have the same accuracy.
+#       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for rank
+#       0: they fail when its connection closes, or hang until a timeout. Put the test above
+#       ``if rank != 0: continue``, where all ranks have the same accuracy.
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
 #
-#       The probe's ``weights``. From the step at which the learning rates differ, the same
-#       gradients move the weights by different amounts, and the two sums differ. The printed
-#       learning rate shows it too, if both ranks print.
+#       The probe's ``weights``. Once the learning rates differ, the same gradients move the weights
+#       by different amounts, so the two sums differ. The printed learning rate shows it too, if
+#       both ranks print.
