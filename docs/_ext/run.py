@@ -121,8 +121,13 @@ def ran(text, language="console", classes=("run",)):
     return nodes.literal_block(text, text, language=language, classes=[*classes], ran=True)
 
 
+COLUMNS = re.compile(r"(?: {2,}[\w.,%]+(?: \|)?){3}")  # of a table, whose lines must not wrap
+
+
 def run_block(block, remark, *classes):
     remark = nodes.paragraph("", remark, classes=["run-note"])
+    if 3 * len(COLUMNS.findall(block.astext())) > block.astext().count("\n"):
+        classes += ("columns",)
     return nodes.container("", block, remark, classes=["run-block", *classes])
 
 
