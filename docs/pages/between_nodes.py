@@ -68,7 +68,8 @@ for late, color in zip((0, 1, 10), lab.COLORS, strict=False):
     axes.plot(rates, [of_it[rate][1] for rate in rates], "--", color=color, alpha=0.6, label=f"predicted, {late} ms")
 axes.axhline(alone, color="gray", linewidth=1, label="one node")
 axes.set(ylabel="samples/s", yscale="log")
-figure.legend(loc="outside right upper")
+axes.set_xticks(range(len(rates)), [rate.replace(" ", "\n") for rate in rates])
+figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
