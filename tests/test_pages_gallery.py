@@ -33,9 +33,9 @@ axes.plot([1, 2])
 """
 
 
-def gallery_page(name, rst, code=""):
+def gallery_page(name, rst, code="", **end):
     """A page of docs/pages. Its first block is only the title, as gallery requires."""
-    end = "".join(f"# {line}".rstrip() + "\n" for line in end_of(name).split("\n"))
+    end = "".join(f"# {line}".rstrip() + "\n" for line in end_of(name, **end).split("\n"))
     title, underline, *rest = rst.split("\n")
     body = "\n".join(f"# {line}".rstrip() for line in rest)
     head = f'# %% [markdown]\n"""\n{title}\n{underline}\n"""\n# %% [markdown]\n{body}\n'
@@ -65,7 +65,8 @@ def site(tmp_path_factory):
         site.write(f"docs/pages/{name}.rst", ":orphan:\n\nPages\n=====\n\nNone.\n")
     intro = "Intro\n=====\n\nHere.\n" + run_of("python says.py", expect="it says")
     intro += run_of("sleep 3600", elsewhere="an hour")
-    site.write("docs/pages/0_intro.py", gallery_page("0_intro", intro, CODE))
+    following = f":doc:`{site.lesson.page}`"
+    site.write("docs/pages/0_intro.py", gallery_page("0_intro", intro, CODE, next=following))
     site.page = f"docs/pages/{site.lesson.page}.py"
     script = "\nThe whole script\n----------------\n\n.. lesson-script:: multigpu\n"
     site.write(site.page, gallery_page(site.lesson.page, page_of(site.lesson) + script))
@@ -104,7 +105,7 @@ def test_a_page_shows_what_was_recorded_and_figures_with_words(site):
     assert '<svg class="picture wide" aria-hidden="true" aria-label="A line that rises"' in intro
     below = '<figcaption>A line that rises</figcaption></figure><details class="picture-code">'
     assert below in intro
-    assert 'aria-current="page">Intro</strong>' in intro
+    assert 'aria-current="page">1 Intro</strong>' in intro
     assert '<meta name="description" content="Here.">' in intro
     assert "Edit this page" not in text  # its address is not known
 

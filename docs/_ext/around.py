@@ -66,7 +66,7 @@ def contents(env, pagename):
         return []
     sections = [one for one in env.tocs[pagename][0] if isinstance(one, nodes.bullet_list)]
     links = [item.next_node(nodes.reference) for one in sections for item in one]
-    return [(link.astext(), link["anchorname"]) for link in links]
+    return [(link.astext(), link["anchorname"]) for link in links if link]  # a toctree has none
 
 
 def fill(app, pagename, templatename, context, doctree):
