@@ -145,7 +145,7 @@ What is DDP
 # What DDP does not do
 # --------------------
 #
-# - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its own
+# - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
 # - **Average buffers.** Batch normalisation keeps its running mean in a buffer. In training, every
 #   ``forward()`` of DDP broadcasts rank 0's buffers instead. The first

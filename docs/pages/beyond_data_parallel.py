@@ -35,7 +35,7 @@ DataParallel: several devices in one process, and why not
 #    - **Scatter.** Each device gets a part of the batch. So ``--batch_size`` is the total here,
 #      while with DDP it is per process.
 #    - **Replicate.** Each device gets a copy of all weights. ``functional_call`` calls the module
-#      with these copies instead of its own weights. Autograd records ``.to``, so the gradients of
+#      with these copies instead of the model's weights. Autograd records ``.to``, so the gradients of
 #      all copies add up in the originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
 #
@@ -103,7 +103,7 @@ DataParallel: several devices in one process, and why not
 # - **One machine only**, because threads share one process.
 #
 # To get from DP to DDP, follow :doc:`your_script`. Three things differ: with DDP the batch size is
-# per process, each process sees the loss of its own share, and the keys in DP's checkpoints begin
+# per process, each process sees the loss of its share, and the keys in DP's checkpoints begin
 # with ``module.`` (:doc:`symptoms`).
 
 # %% [markdown]
@@ -150,5 +150,5 @@ DataParallel: several devices in one process, and why not
 #
 #    .. fold:: Why does DDP need no "gather"?
 #
-#       Each process computes the loss of its own outputs. The processes share only the gradients,
+#       Each process computes the loss of its outputs. The processes share only the gradients,
 #       whose average is the gradient of the mean loss.
