@@ -1,10 +1,9 @@
-r"""Train with processes that torchrun starts, and starts again if one dies.
+"""Train with processes that torchrun starts, and starts again if one dies.
 
+To allow restarts, source launch/restarts.sh first.
 A restart resumes from the newest checkpoint.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    multigpu_torchrun.py 50 10
+    torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10
 """
 
 import os

@@ -1,8 +1,6 @@
-r"""Train on several nodes, and send the gradients in half precision.
+"""Train on several nodes, and send the gradients in half precision.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.comm_hooks 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.comm_hooks 50 10
 """
 
 import os

@@ -1,8 +1,6 @@
-r"""Average the copies now and then, and step along the difference.
+"""Average the copies now and then, and step along the difference.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.diloco 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.diloco 50 10
 """
 
 import os

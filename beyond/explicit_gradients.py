@@ -1,7 +1,6 @@
 r"""Average the gradients by hand, in one message after the backward pass.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
+    torchrun --standalone --nproc_per_node=2 \
     -m beyond.explicit_gradients 50 10
 """
 

@@ -1,8 +1,6 @@
-r"""Train a copy of the model per rank, and average the copies now and then.
+"""Train a copy of the model per rank, and average the copies now and then.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.local_sgd 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.local_sgd 50 10
 """
 
 import os

@@ -1,7 +1,6 @@
 r"""Train a copy of the model per rank, and average them every few seconds.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
+    torchrun --standalone --nproc_per_node=2 \
     -m beyond.local_sgd_by_time 50 10
 """
 

@@ -1,8 +1,6 @@
-r"""Train on several nodes, and record what each rank does in the second epoch.
+"""Train on several nodes, and record what each rank does in the second epoch.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.look_inside 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.look_inside 50 10
 """
 
 import os

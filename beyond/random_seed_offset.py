@@ -1,7 +1,6 @@
 r"""Draw each rank's samples at random from all data, with a seed per rank.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
+    torchrun --standalone --nproc_per_node=2 \
     -m beyond.random_seed_offset 50 10
 """
 

@@ -1,8 +1,6 @@
-r"""Multiply the learning rate by the number of processes, as the batch grows.
+"""Multiply the learning rate by the number of processes, as the batch grows.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.scale_lr 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 50 10
 """
 
 import os

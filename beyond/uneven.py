@@ -1,8 +1,6 @@
-r"""Train on unequal numbers of batches: Join answers for ranks that are done.
+"""Train on unequal numbers of batches: Join answers for ranks that are done.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.uneven 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 50 10
 """
 
 import os

@@ -1,8 +1,6 @@
-r"""Divide the optimizer's state among the processes of a node: ZeRO, stage 1.
+"""Divide the optimizer's state among the processes of a node: ZeRO, stage 1.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-    torchrun --standalone --nproc_per_node=2 --max-restarts=3 \
-    -m beyond.zero 50 10
+    torchrun --standalone --nproc_per_node=2 -m beyond.zero 50 10
 """
 
 import os

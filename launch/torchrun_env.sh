@@ -2,7 +2,7 @@
 # Sets torchrun's rendezvous options through the environment: torchrun reads PET_RDZV_BACKEND
 # for --rdzv-backend, and so on. After you source this, the short command is enough. (Without
 # it, the command hangs silently for a quarter of an hour.) Source it in the folder that has
-# launch/, or set LAUNCH to that folder.
+# launch/, or set LAUNCH to that folder. It needs launch/before.py and launch/restarts.sh.
 #
 #   ENDPOINT=node1:29500 . launch/torchrun_env.sh
 #   torchrun --nnodes=2 multinode.py
@@ -13,9 +13,8 @@ export PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT="$ENDPOINT" PET_RDZV_ID="${JOB:-j
 # would connect to whatever program has that port, and hang.
 is_host=$(export NPROC JOB MAX_RESTARTS JOIN_TIMEOUT
     python3 "${LAUNCH:-launch}/before.py" "$ENDPOINT") || return
-export PET_NPROC_PER_NODE="${NPROC:-1}" PET_MAX_RESTARTS="${MAX_RESTARTS:-3}"
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # restarted gloo workers need their own store
+export PET_NPROC_PER_NODE="${NPROC:-1}"
+. "${LAUNCH:-launch}/restarts.sh"
 # torchrun gives up a silent agent after 4 s, not 15, and waits 3 s, not 30, for nodes beyond
 # the minimum.
 PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=4

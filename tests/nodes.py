@@ -1,13 +1,13 @@
 """Nodes on one machine: an agent per node, each in its own folder. They share only a port."""
 
-from tests.processes import LESSONS, Process
+from tests.processes import Process
 from tools.processes import free_port
 
 
 def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, **options):
     """A lesson on one node for each folder, by default `multinode.py`.
 
-    As documented, the nodes get their ranks from the c10d rendezvous. `ranks` fixes the ranks by
+    As with launch/torchrun_env.sh, the nodes get their ranks from the c10d rendezvous. `ranks` fixes the ranks by
     the static rendezvous, for tests that must know which node has rank 0.
     """
     port = free_port()
@@ -20,8 +20,7 @@ def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, *
             flags += [f"--master-port={port}"]
         else:
             flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
-            words = LESSONS["multinode"].command[1]
-            flags += [word for word in words if word.startswith("--rdzv-conf=")]
+            flags += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"]
         found.append(Process(lesson, *args, cwd=folder, nproc=nproc, launcher=flags, **options))
     return found
 

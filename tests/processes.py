@@ -1,5 +1,6 @@
 """Start a lesson as its page says, limit every wait, and leave no process behind."""
 
+import functools
 import re
 import subprocess
 import time
@@ -19,9 +20,11 @@ SPINE = ("single_gpu", "multigpu", "multigpu_torchrun", "multinode")
 def command(lesson, *args, nproc=2, launcher=()):
     """The documented command of `lesson` with other arguments: `(environment, words)`.
 
-    `launcher`, if given, replaces the documented flags of torchrun.
+    `launcher`, if given, replaces the documented flags of torchrun, which gets the variables of
+    launch/restarts.sh.
     """
     variables, words = LESSONS[lesson].command
+    variables = variables | _restarts() if words[0] == "torchrun" else variables
     start = next(i for i, word in enumerate(words) if word == "-m" or word.endswith(".py"))
     flags = words[1:start]
     if words[start] == "-m":
@@ -34,6 +37,15 @@ def command(lesson, *args, nproc=2, launcher=()):
     else:
         variables = {**variables, "NPROC": str(nproc)}
     return variables, [words[0], *flags, *script, *map(str, args)]
+
+
+@functools.cache
+def _restarts():
+    """The variables that launch/restarts.sh sets."""
+    words = ["env", "-i", "sh", "-c", f". {ROOT}/launch/restarts.sh && env"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = (line.partition("=") for line in ran.stdout.splitlines())
+    return {name: value for name, _, value in found if name not in ("PWD", "_", "SHLVL")}
 
 
 STANDALONE = ("--standalone", "--max-restarts=3")

@@ -2,6 +2,7 @@
 
 import ast
 import html
+import json
 import os
 import re
 import shutil
@@ -253,3 +254,22 @@ def test_parts_of_one_run_share_a_folder_in_a_notebook(tmp_path):
     assert (ran(second).returncode, ran(second).stdout) == (1, "first run the cells above\n")
     assert (ran(first).returncode, ran(first).stdout) == (0, "")
     assert (ran(second).returncode, ran(second).stdout) == (0, "one\n")
+
+
+def test_a_page_written_in_jupyter_differs_where_it_was_edited(tmp_path):
+    for file in ("2_multigpu.py", "jupytext.toml"):
+        shutil.copy(ROOT / "docs" / "pages" / file, tmp_path)
+    page, paired = tmp_path / "2_multigpu.py", tmp_path / "2_multigpu.ipynb"
+    before = page.read_text()
+    sync = [sys.executable, "-m", "jupytext", "--sync"]
+    subprocess.run([*sync, page], check=True, timeout=120)
+    assert page.read_text() == before
+    cells = json.loads(paired.read_text())
+    prose = [cell for cell in cells["cells"] if cell["cell_type"] == "markdown"]
+    prose[1]["source"][-1] += "\nA sentence."
+    paired.write_text(json.dumps(cells))
+    newer = page.stat().st_mtime + 5
+    os.utime(paired, (newer, newer))
+    subprocess.run([*sync, paired], check=True, timeout=120)
+    after = page.read_text()
+    assert after.replace("# A sentence.\n", "", 1) == before

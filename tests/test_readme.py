@@ -28,14 +28,16 @@ RUN = {  # the exit status, and what the output must contain
     "python -m tools.series tree": (0, "multinode"),
     "python -m workshop --help": (0, "how far each learner is"),
     "python -m workshop ready": (0, r"(?m)^ready$"),
-    "python -m workshop start": (0, "multigpu/start-the-processes"),
+    "python -m workshop start": (0, "multigpu/one-line"),
     "python -m workshop start multigpu": (0, "7 Ending the process group"),
     "python -m ddp_doctor -- python multigpu.py 5 2": (0, "2 ranks, 160 optimizer steps"),
     "NPROC=4 python multigpu.py": (0, f"(?s)Starting 4 processes.*{TRAINED}"),
 }
 # These are part of others, or need the network, hours or somebody's judgement.
 NOT_RUN = {
-    "make", "make soak", "uv venv && uv pip install --torch-backend=cpu torch", "kill -9",
+    "make", "make soak", "uv venv && uv pip install --torch-backend=cpu torch",
+    ". launch/restarts.sh", "kill -9 $(pgrep -nf multigpu_torchrun.py)",
+    "torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 600 10",
     "source .venv/bin/activate", "pre-commit install", "python3 tools/bootstrap.py dev",
     "pip install ./doctor", "CUDA_VISIBLE_DEVICES=", "python -m tools.pages confirm",
     "python -m tools.pages record --stale", "python -m tools.pages record 2_multigpu",

@@ -75,17 +75,20 @@ class Exercise:
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """All exercises by name. Per lesson: the edits, then the path, then the bug hunts.
+    """All exercises by name: one of one line, then per lesson the edits, the path, the bug hunts.
 
     Of beyond/, exercises.toml names the edits that are exercises."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    found = []
-    for lesson in series.load(ROOT):
+    lessons = series.load(ROOT)
+    found = [_replacing(lessons["multigpu"], **table["first"])]
+    for lesson in lessons:
         if lesson.name in LESSONS:
             hints, hunts = table["edits"][lesson.name], table["hunts"][lesson.name]
             steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]
-            found += [_hunt(lesson, name, **hunt) for name, hunt in hunts.items()]
+            for name, hunt in hunts.items():
+                hunt["title"] = f"Bug hunt: {hunt['title']}"
+                found.append(_replacing(lesson, name, **hunt))
         for name, facts in table["beyond"].get(lesson.name, {}).items():
             found.append(_edit(lesson.edit(name), **facts))
     return {exercise.name: exercise for exercise in found}
@@ -114,10 +117,11 @@ def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
     )
 
 
-def _hunt(lesson: Lesson, name, title, check, scope, old, new, hint) -> Exercise:
+def _replacing(lesson, name, title, check, scope, old, new, hint, third=None) -> Exercise:
+    """The lesson's script, with `old` replaced by `new` in one definition."""
     return Exercise(
-        f"{lesson.name}/{name}", f"Bug hunt: {title}", lesson, _replaced(lesson, scope, old, new),
-        check, hint, f"The mistake is in `{scope}`.",
+        f"{lesson.name}/{name}", title, lesson, _replaced(lesson, scope, old, new), check, hint,
+        third or f"The mistake is in `{scope}`.",
     )  # fmt: skip
 
 

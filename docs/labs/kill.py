@@ -1,8 +1,8 @@
 """Run a command, and send one of its workers SIGKILL after some epochs or steps.
 
-    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+    . launch/restarts.sh
     python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 \
-    --max-restarts=3 multigpu_torchrun.py 50 10
+    multigpu_torchrun.py 50 10
 
 Every output line begins with the seconds since the start. Linux only, because
 the script finds the workers in /proc.

@@ -49,22 +49,14 @@ if not Path("/proc/self").exists():
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally`
 start = time.monotonic()
 port = free_port()
-COMMAND = [
-    "torchrun",
-    "--nnodes=2",
-    f"--nproc_per_node={options.nproc_per_node}",
-    "--max-restarts=3",
-    "--rdzv-backend=c10d",
-    f"--rdzv-endpoint=localhost:{port}",
-    "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4",
-    str(Path(options.script).resolve()),
-    *options.args,
-]
-ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+COMMAND = ["torchrun", "--nnodes=2", str(Path(options.script).resolve()), *options.args]
+ENVIRONMENT = {
+    "LAUNCH": str(Path(__file__).resolve().parents[2] / "launch"),
+    "NPROC": str(options.nproc_per_node),
+    "ENDPOINT": f"localhost:{port}",
 }
-print("+", *COMMAND[: -1 - len(options.args)], options.script, *options.args)
+print(f"+ NPROC={options.nproc_per_node} ENDPOINT=localhost:{port} . launch/torchrun_env.sh")
+print("+ torchrun --nnodes=2", options.script, *options.args)
 reached = threading.Event()
 last_line = None
 
@@ -81,9 +73,9 @@ class Node:
         self.name = name
         Path(name).mkdir(exist_ok=True)
         self.agent = subprocess.Popen(
-            COMMAND,
+            ["sh", "-c", '. "$LAUNCH/torchrun_env.sh" && exec "$@"', "sh", *COMMAND],
             cwd=name,
-            env=ENVIRONMENT | {"NODE": f"{name}:{port}"},
+            env=os.environ | ENVIRONMENT | {"NODE": f"{name}:{port}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -7,20 +7,19 @@ Introduction
 # %% [markdown]
 # This series starts with a training script for one GPU. Small edits turn it into a script that
 # trains on many GPUs, resumes after a crash, and runs on several machines. The last script trains a
-# GPT. Each page explains every changed line, and runs the script before and after.
+# GPT.
 #
 # **You will be able to** explain every line of these scripts, and to make the same edits in your
 # own.
 #
-# **You need** Python 3.11 or newer, and to have written a PyTorch training loop: model, loss,
-# ``backward()``, optimizer. You need no GPU: the same code runs on the CPU, where every script but
-# the first runs as two processes.
+# **You need** Python 3.11 or newer, and to have written a PyTorch training loop. You need no GPU:
+# the same code runs on the CPU, where every script but the first runs as two processes.
 #
 # The first script
 # ----------------
 #
-# ``single_gpu.py``, from which every later script grows, trains a linear model on 2,048 samples for
-# 50 epochs. Every 10 epochs it saves a :term:`checkpoint`, a file from which training can resume:
+# ``single_gpu.py`` trains a linear model on 2,048 samples for 50 epochs. Every 10 epochs it saves a
+# :term:`checkpoint`, a file from which training can resume:
 #
 # .. run::
 #    :expect: ^Epoch 50 \| loss 0\.028
@@ -31,7 +30,7 @@ Introduction
 #
 # Each target is a linear function of its sample, plus noise drawn uniformly between −0.3 and 0.3.
 # No model can predict the noise, so the loss falls to about its variance, 0.3² / 3 = 0.03. (In
-# these 2,048 samples the variance is a little smaller, and the model fits a little of the noise.)
+# these 2,048 samples the variance is a little smaller.)
 
 # %%
 import lab
@@ -53,37 +52,30 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # The scripts
 # -----------
 #
-# Each script is the script in the row above plus the edits of one page. The third column counts
-# added and removed lines, except blank lines and the docstring at the top.
+# Down to the GPT, each script is the script in the row above plus the edits of one page. Each of the
+# others varies one of these.
 #
 # .. lessons-table::
 #
 # A *node* is one machine among several. Read :doc:`1_theory` first: it builds a small
-# ``DistributedDataParallel`` (DDP) by hand, the idea behind all these edits. New terms are
-# explained where they first appear and collected in the :doc:`glossary`. If you came with an error
-# message, look it up in :doc:`symptoms`.
+# ``DistributedDataParallel`` (DDP) by hand, the idea behind all these edits. The :doc:`glossary`
+# collects the terms. If you came with an error message, look it up in :doc:`symptoms`.
 #
 # How to read a page
 # ------------------
 #
-# A page goes edit by edit, and each edit leaves a script that runs: a *stage*. The stage
-# ``multigpu@3``, for example, is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A
-# diff shows how one stage becomes the next: lines marked ``+`` are new, lines marked ``−`` are
-# gone. Click to unfold the unchanged lines or the whole script. *Copy* takes the new code only.
+# Each edit of a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
+# is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
+# becomes the next, and its *Copy* takes the new code only. Below the diff, the page runs the new
+# stage. All output on these pages was printed by the commands above it.
 #
-# Below a diff, the page runs the new stage. All output on these pages was printed by the commands
-# above it when the page was recorded. The exit status shown for a pipe is that of the command that
-# failed.
-#
-# ``tools.series run STAGE`` runs a stage in the way its page says, and ``tools.series show STAGE``
-# prints its code.
+# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
-# ``source .venv/bin/activate`` and, in the same folder, the commands. Each block was run in a fresh
-# copy of the scripts, unless the text says that it continues another. Before a block that starts
-# afresh, delete the files ``*.pt``, because some scripts resume from the checkpoints they find.
-# Every page is also a notebook, linked at its end.
+# ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
+# checkpoints they find, so delete the files ``*.pt`` before you run another block, unless the text
+# says that the block continues an earlier one.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -95,10 +87,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # All scripts have the same parts in the same order:
 #
 # ``Trainer``
-#    holds the model and the training loop. ``_run_batch`` makes one step: forward, backward,
-#    update. ``_run_epoch`` makes one pass over the data and reports the loss. ``_save_checkpoint``
-#    writes the model, the optimizer's state, and how many epochs have run. ``train`` calls
-#    ``_run_epoch`` and ``_save_checkpoint``.
+#    holds the model and the training loop, and saves the checkpoint: the model, the optimizer's
+#    state, and how many epochs have run.
 #
 # ``load_train_objs``
 #    creates the dataset, the model and the optimizer. Its seed is fixed, so every run starts from
@@ -132,15 +122,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 #    .. fold:: The loss ends near 0.03 and falls no further. Would a larger model help?
 #
-#       No. The targets contain noise whose variance is about 0.03, and the rest of each target is a
-#       linear function, which this model can learn. A loss far below 0.03 would mean that the model
-#       has memorized the noise of these samples.
+#       No. The noise has a variance of about 0.03, and the rest of each target is a linear
+#       function, which this model can learn. A loss far below 0.03 would mean that the model has
+#       memorized the noise of these samples.
 #
 #    .. fold:: A distributed copy of this script trains on only half of the data. What shows it?
 #
 #       The number of samples in the loss line, which is 1,024 instead of 2,048. The loss falls all
-#       the same, because half of the samples is enough to learn the same function. (A script that
-#       only forgets to add up the counts prints 1,024 too: :doc:`2_multigpu` tells the two apart.)
+#       the same, because half of the samples is enough to learn the same function.
 #
 #    .. fold:: Why is the sampler seeded with the epoch, and not once at the start?
 #

@@ -22,12 +22,10 @@ What is DDP
 # This is *data parallelism*, and DDP is PyTorch's implementation of it. Six terms describe it:
 #
 # - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
-#   all processes run the same script. Threads of one process would be slower, because the *global
-#   interpreter lock* (GIL) lets only one thread run Python at a time.
+#   all processes run the same script.
 # - The :term:`rank` is the number of a process, counted from 0.
 # - The :term:`world size` is the number of processes.
-# - A :term:`process group` is a set of processes that communicate. The first group contains all
-#   processes.
+# - A :term:`process group` is a set of processes that communicate.
 # - A :term:`collective` is an operation that every process of the group must call. If one process
 #   does not, the others wait for it. The most important collective is **all-reduce**: every process
 #   passes a tensor, and every process receives the sum of these tensors.
@@ -49,9 +47,9 @@ What is DDP
 # .. literalinclude:: ../theory/average_by_hand.py
 #    :pyobject: OurDDP
 #
-# The script trains three copies of a model for four steps and compares their weights before each
-# step. Two copies, one with ``OurDDP`` and one with the real DDP, train on half of the batch per
-# process. The third uses no DDP, and every process trains it on the whole batch.
+# The script trains three copies of a model and compares their weights before each step. Two copies,
+# one with ``OurDDP`` and one with the real DDP, train on half of the batch per process. The third
+# uses no DDP, and every process trains it on the whole batch.
 #
 # .. run::
 #    :expect: ^Step 3: weights differ by 0 between ranks, by 0 from DDP
@@ -67,37 +65,31 @@ What is DDP
 # Why the average is right
 # ------------------------
 #
-# The loss is a mean over the samples of a batch. Here each of two ranks computes the mean over its
+# The loss is a mean over the samples of a batch. Each of the two ranks computes the mean over its
 # 16 samples, and the mean of these two means is the mean over all 32 samples. The same holds for
 # gradients, so the averaged gradient is the gradient of the whole batch.
 #
-# This is true only if all shares have the same size, as the last two lines of the output show. With
-# shares of 4 and 28 samples, the mean of the two means is 0.3064, but the mean over all samples is
-# 0.2987. ``DistributedSampler``, in :doc:`2_multigpu`, gives every rank the same number of samples.
-#
-# The sum instead of the average would be wrong: it grows with the number of processes, as if the
-# learning rate did.
+# This is true only if all shares have the same size, as the last two lines of the output show.
+# ``DistributedSampler``, in :doc:`2_multigpu`, gives every rank the same number of samples.
 
 # %% [markdown]
 # Sending each gradient as soon as it is computed
 # -----------------------------------------------
 #
 # ``OurDDP`` starts to send after ``backward()`` has ended. But the gradients of the last layer are
-# ready first, and nothing sends them while ``backward()`` works on the earlier layers.
+# ready first, and could be sent while ``backward()`` works on the earlier layers.
 #
 # .. lesson-diff:: average_with_hooks
 #    :edit: start-when-ready
 #    :confirmed: 4f6e11d33af0
 #
-#    A *hook* is a function that PyTorch calls at a certain point: autograd calls this one as soon
-#    as a parameter has its gradient. With ``async_op=True``, ``all_reduce`` starts the operation
-#    and returns at once. ``work.wait()`` waits for its end before the optimizer uses the gradient.
+#    A *hook* is a function that PyTorch calls at a certain point, here as soon as a parameter has
+#    its gradient. With ``async_op=True``, ``all_reduce`` starts the operation and returns at once.
+#    ``work.wait()`` waits for its end before the optimizer uses the gradient.
 #
 #    All ranks must start their all-reduces in the same order, because the backend matches the first
 #    one of each rank, then the second, and so on. The order is the same because all ranks run the
-#    same model. If a step skips a layer, its gradients never arrive, and DDP raises an error at the
-#    next step. With ``find_unused_parameters=True`` DDP finds such parameters and does not wait for
-#    their gradients.
+#    same model.
 #
 # .. run::
 #    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
@@ -106,31 +98,28 @@ What is DDP
 #
 #    {average_with_hooks}
 #
-# The gradients arrive from layer 5, the last one, to layer 0. ``backward()`` never changes a
-# gradient after it has arrived, so sending can overlap with the rest of ``backward()``. Six layers
-# have six weights and six biases, so there are twelve all-reduces.
+# The gradients of layer 5, the last one, arrive first. ``backward()`` never changes a gradient
+# after it has arrived, so sending can overlap with the rest of ``backward()``.
 
 # %% [markdown]
 # One all-reduce for many gradients
 # ---------------------------------
 #
-# Every message, however small, takes some time to arrive: its *latency*. Twelve small all-reduces
-# pay this latency twelve times.
+# Every message, however small, takes some time to arrive: its *latency*. Twelve small all-reduces,
+# one per weight and bias of six layers, pay this latency twelve times.
 #
 # .. lesson-diff:: average_in_buckets
 #    :edit: fill-buckets
 #    :confirmed: 57122d3fcb59
 #
-#    A :term:`bucket` is one piece of memory for several gradients. In this code ``bucket`` lists
-#    the parameters, and ``torch.cat`` makes the memory. The parameters are assigned to buckets in
-#    the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets gradients to
-#    ``None``, so a gradient that is not ``None`` has arrived. When the last gradient of a bucket
-#    has arrived, all of them are copied into the bucket, and one all-reduce sends it. Afterwards
-#    each gradient is a view of its part of the bucket, so nothing is copied back.
+#    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
+#    buckets in the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets
+#    gradients to ``None``, so a gradient that is not ``None`` has arrived. When all gradients of a
+#    bucket have arrived, ``torch.cat`` copies them into one piece of memory, and one all-reduce
+#    sends it. Afterwards each gradient is a view of its part of the bucket, so nothing is copied
+#    back.
 #
-#    DDP does the same with ``gradient_as_bucket_view=True``; by default it copies the averages
-#    back. Its first bucket holds 1 MiB, so that sending starts early, and the others hold 25 MiB.
-#    ``bucket_cap_mb`` sets the size of all buckets.
+#    DDP's first bucket holds 1 MiB, so that sending starts early, and the others hold 25 MiB.
 #
 # .. run::
 #    :expect: Each step: 3 all-reduces, 25,344 bytes
@@ -147,16 +136,13 @@ What is DDP
 #
 # - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
-# - **Average buffers.** Batch normalisation keeps its running mean in a buffer. In training, every
-#   ``forward()`` of DDP broadcasts rank 0's buffers instead. The first
-#   ``forward()`` under ``no_grad`` does so too: a rank that validates alone waits there forever.
-# - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share. On
-#   GPUs, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`` replaces it by a layer that uses
-#   all shares.
+# - **Average buffers**, such as the running mean of batch normalisation. In training, every
+#   ``forward()`` of DDP broadcasts rank 0's buffers instead. The first ``forward()`` under
+#   ``no_grad`` does so too, so a rank must not validate alone.
+# - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
+#   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
 # - **Distribute the data.** The sampler gives each rank its own samples.
 # - **Save memory.** Every process holds the whole model, its gradients and the optimizer's state.
-# - **Start processes.** ``mp.spawn`` starts them in :doc:`2_multigpu`, and ``torchrun`` in
-#   :doc:`3_fault_tolerance`.
 
 # %% [markdown]
 # What you can do now
@@ -172,8 +158,8 @@ What is DDP
 #    .. fold:: The ranks never exchange weights after the start. Why do the weights stay equal?
 #
 #       They start equal, because the constructor broadcasts the weights of rank 0. In each step
-#       every rank has the same averaged gradients and the same optimizer state, so every rank
-#       computes the same new weights.
+#       every rank has the same averaged gradients and the same optimizer state, so it computes the
+#       same new weights.
 #
 #    .. fold:: Rank 0 has 4 samples of a batch and rank 1 has 28. Whose samples count more?
 #
@@ -183,4 +169,4 @@ What is DDP
 #    .. fold:: A model is a single large layer. How much do hooks and buckets gain?
 #
 #       Almost nothing. The gradients of its weight and its bias arrive when ``backward()`` ends, so
-#       nothing is left to overlap with. Overlap needs many layers.
+#       nothing is left to overlap with.

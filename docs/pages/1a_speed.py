@@ -26,8 +26,7 @@ What DDP costs
 #    cat events.jsonl
 #
 # The column "all-reduces" shows their total time and their number. "After backward" is the time
-# from the last gradient to the last average. Each number is a median of several steps, so forward,
-# backward and after backward add up to the step only roughly.
+# from the last gradient to the last average.
 
 # %%
 import json
@@ -60,12 +59,12 @@ patches = [axes[0].barh(0, 0, color=color) for color in colors.values()]
 figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside upper right", ncols=3)
 
 # %% [markdown]
-# How much time it saves to send during ``backward()`` depends on the hardware. Between GPUs, NCCL's
-# kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most of the
-# time that sending takes. Here two processes share a CPU, and gloo adds numbers on the same cores
-# that compute gradients, so a step gains less. Buckets gain nothing here either: nearly all bytes
-# are in eight large gradients, so latency is a small part of the time. The figure shows *when* the
-# all-reduces run, not how much time a GPU would save.
+# The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
+# NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most
+# of the time that sending takes. Here gloo adds numbers on the same cores that compute gradients,
+# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so
+# latency is a small part of the time, and a bucket of two gradients is sent only when the second has
+# arrived.
 
 # %% [markdown]
 # A ring
@@ -78,9 +77,6 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
-#
-# Take rank 0. In round 0 it sends chunk 0 to rank 1, receives chunk 3 from rank 3, and adds it to
-# its own chunk 3. In round 1 it sends that sum to rank 1.
 #
 # ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
 # until that is done. The ranks fill their tensors with 1, 2, 4 and 8, so each sum shows whose
@@ -162,20 +158,16 @@ axes.legend()
 
 # %% [markdown]
 # So per training step a process sends one to two times the size of the gradients, whatever the
-# batch size. A larger batch means more computation for the same bytes, so if DDP is not faster than
-# one device, first try a larger batch. It also changes the training: see
-# :doc:`batch_and_learning_rate`.
-#
-# Bytes are not the only cost. The ring has 2 (*N* − 1) rounds, one after the other, and each round
-# costs the latency of a message. With thousands of processes latency dominates. Therefore NCCL also
-# uses trees, in which the number of rounds grows with the logarithm of *N*.
+# batch size. If DDP is not faster than one device, first try a larger batch, which means more
+# computation for the same bytes. It also changes the training: see :doc:`batch_and_learning_rate`.
 #
 # Predicting the time
 # -------------------
 #
 # ``step_time.py`` predicts how long the all-reduces take on your hardware, and how much of that
-# ``backward()`` hides. A round of the ring takes the latency, plus the bytes of a chunk divided by
-# the bandwidth. So an all-reduce of a bucket of *n* bytes takes
+# ``backward()`` hides. The ring has 2 (*N* − 1) rounds, one after the other. Each round takes the
+# latency of a message, plus the bytes of a chunk divided by the bandwidth. So an all-reduce of a
+# bucket of *n* bytes takes
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × *n* / bandwidth
 #
@@ -194,8 +186,7 @@ axes.legend()
 # other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
 # 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
 # its time sending, and needs more bandwidth. The gradients of ``gpt-micro`` fit into one bucket,
-# which is full only when ``backward()`` ends, so nothing overlaps. (DDP would overlap a little,
-# because its first bucket has only 1 MiB.)
+# which is full only when ``backward()`` ends, so nothing overlaps.
 
 # %%
 from docs.theory import step_time
@@ -236,8 +227,7 @@ axes.invert_yaxis()
 #    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
 #
 #       In a ring it sends 2 (*N* − 1) / *N* times 100 MB: 175 MB with 8 processes and 199.75 MB
-#       with 800. The bytes hardly grow, but the rounds per bucket grow from 14 to 1,598, and each
-#       round costs the latency of a message.
+#       with 800. The bytes hardly grow, but the rounds per bucket grow from 14 to 1,598.
 #
 #    .. fold:: You enlarge the batch fourfold. Which bars of the last figure grow?
 #
@@ -247,4 +237,4 @@ axes.invert_yaxis()
 #    .. fold:: With buckets of 1 MB instead of 25 MB, what becomes better, and what worse?
 #
 #       The first bucket is full sooner, so sending begins earlier. But there are more all-reduces,
-#       and each pays the latency of 2 (*N* − 1) rounds. The slider of the last figure shows both.
+#       and each pays the latency of 2 (*N* − 1) rounds.

@@ -8,8 +8,7 @@ Multi-GPU training
 # **You will be able to** turn a training script for one device into one that uses all GPUs of a
 # machine, and to say why each new line is there.
 #
-# **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`: several processes
-# train copies of one model, each on its own share of the data, and average their gradients.
+# **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`.
 #
 # The finished script starts one :term:`process` per GPU or, without a GPU, two processes that share
 # the CPU:
@@ -25,16 +24,14 @@ Multi-GPU training
 # half as many steps per epoch: see :doc:`batch_and_learning_rate`.
 #
 # Seven edits lead to this script. After each edit, this page runs it for one epoch on two
-# processes. ``tools.series run`` starts a stage. With ``--probe`` every process reports what it
-# did, in two lines: who started it, which samples it had, in how many all-reduces per step DDP
-# averaged the gradients, whether the loss was summed over the ranks, and the sum of its weights.
+# processes. With ``--probe``, every process reports in two lines what it did.
 
 # %% [markdown]
 # One process per device
 # ----------------------
 #
 # ``single_gpu.py`` uses one device, even if the machine has eight. Threads would wait for each
-# other at the GIL, so DDP uses one process per device.
+# other at Python's *global interpreter lock* (GIL), so DDP uses one process per device.
 #
 # .. lesson-diff:: multigpu
 #    :edit: start-the-processes
@@ -75,10 +72,10 @@ Multi-GPU training
 #    process, and ``WORLD_SIZE`` the number of all processes: the :term:`world size`.
 #    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
 #    small server through which the processes exchange their addresses. The call returns when all
-#    processes have joined.
+#    processes have joined. (:doc:`beyond_nodes_by_hand` shows other ways to meet.)
 #
-#    The parent sets the address and the port, and its processes inherit them. ``worker`` sets the
-#    other variables. ``utils.free_port`` returns a port that no other program uses.
+#    The processes inherit the address and the port from the parent. ``utils.free_port`` returns a
+#    port that no other program uses.
 #
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
 #    the number of the process on its machine, and therefore the number of its GPU. Call
@@ -86,52 +83,24 @@ Multi-GPU training
 #    ``device_id`` tells the group which GPU that is.
 #
 #    The :term:`backend` is the library that communicates: NCCL for GPUs, gloo for CPUs.
-#    ``get_default_backend_for_device`` names the backend for this script's device. If you name
-#    none, PyTorch chooses one for the accelerator that it finds. On a Mac that is MPS, and such a
-#    group could not send what is on the CPU.
+#    ``get_default_backend_for_device`` names the one for this script's device. If you name none,
+#    PyTorch chooses one for the accelerator that it finds. On a Mac that is MPS, and such a group
+#    could not send what is on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
-#    - ``nccl``: for NVIDIA GPUs and, under the same name, for AMD's. PyTorch's packages for CUDA
-#      and ROCm contain it.
-#    - ``gloo``: for CPUs. All packages contain it.
-#    - ``xccl``: for Intel GPUs. The packages for XPU contain it.
-#    - ``mpi``: for what your MPI library supports. No package contains it: build PyTorch against
-#      the library.
+#    - ``nccl``: for NVIDIA GPUs and, under the same name, for AMD's.
+#    - ``gloo``: for CPUs.
+#    - ``xccl``: for Intel GPUs.
+#    - ``mpi``: only if you build PyTorch against an MPI library.
 #
 #    ``dist.init_process_group("gloo")`` chooses a backend by name, and ``"cpu:gloo,cuda:nccl"`` one
-#    per kind of device. A second group, ``dist.new_group(backend="gloo")``, may have another.
-#
-#    Which backends does this machine's PyTorch have?
+#    per kind of device. Which backends does this machine's PyTorch have?
 #
 #    .. run::
 #       :expect: gloo True.*mpi False
 #
 #       python -c "import torch.distributed as dist; print(*(f'{name} {dist.is_backend_available(name)}' for name in ('gloo', 'nccl', 'xccl', 'mpi')))"
-#
-#    Some scripts pass ``device_ids=[local_rank]`` to DDP, which then moves the inputs to that GPU.
-#    Here model and batches are on the device already, so you can remove this argument. On a CPU you
-#    must, because DDP refuses it there:
-#
-#    .. run::
-#       :expect: ValueError: DistributedDataParallel device_ids and output_device arguments only work with
-#       :status: 1
-#
-#       sed 's/to(self.device))$/to(self.device), device_ids=[0])/' multigpu.py > ids.py
-#       CUDA_VISIBLE_DEVICES= python ids.py 1 1 2>&1 | grep ValueError | tail -n 1
-#
-# .. fold:: Where the processes meet: env, tcp and file
-#
-#    The argument ``init_method`` of ``init_process_group`` says how the processes find each other:
-#
-#    - ``"env://"``, the default: by the four variables above. Launchers set them, so the script
-#      need not know where it runs.
-#    - ``"tcp://node1:29500"``: through the same store, on rank 0, but with its address in the
-#      script. Pass ``rank=`` and ``world_size=``, too.
-#    - ``"file:///shared/new"``: through a file that all processes see and that does not exist yet.
-#      Pass both here, too. If a killed run has left the file, the next run hangs or fails.
-#
-#    Only addresses are exchanged there. Gradients travel directly, with NCCL as with gloo.
 #
 # .. fold:: The code of utils.set_device and utils.free_port
 #
@@ -147,8 +116,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@2 1 1
 #
-# The processes are rank 0 and rank 1 of 2 now. But their loss lines are the same: both ranks train
-# on all 2,048 samples, so all the work is done twice.
+# The processes have ranks now, but their loss lines are the same: both train on all 2,048 samples,
+# so all the work is done twice.
 
 # %% [markdown]
 # Distributing input data
@@ -166,7 +135,7 @@ Multi-GPU training
 #    multiple of the world size, it repeats a few, so that all ranks take equally many steps.
 #
 #    The order depends on a seed and on the epoch, which ``set_epoch`` passes. Without this call,
-#    every epoch has the order of the first. ``single_gpu.py`` seeds its sampler with the epoch too.
+#    every epoch has the order of the first.
 #
 #    ``--batch_size`` counts the samples of *one* process, so two processes with 32 samples each
 #    take 64 per step. :doc:`batch_and_learning_rate` says what that means for the learning rate.
@@ -177,10 +146,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@3 1 1
 #
-# Each rank saw 1,024 samples. But ``weights`` at the end of the probe's lines, the sum of a rank's
-# weights, differs: there are two models now, each trained on one half of the data.
-#
-# The figure shows what ``set_epoch`` does, for 32 samples.
+# Each rank saw 1,024 samples. But ``weights``, the sum of a rank's weights, differs: there are two
+# models now, each trained on one half of the data.
 
 # %%
 import lab
@@ -227,6 +194,19 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    in ``_save_checkpoint``, every name in the checkpoint would begin with ``module.``, and a plain
 #    model could not load it.
 #
+# .. fold:: If your script passes ``device_ids``
+#
+#    Some scripts pass ``device_ids=[local_rank]`` to DDP, which then moves the inputs to that GPU.
+#    Here model and batches are on the device already, so you can remove this argument. On a CPU you
+#    must, because DDP refuses it there:
+#
+#    .. run::
+#       :expect: ValueError: DistributedDataParallel device_ids and output_device arguments only work with
+#       :status: 1
+#
+#       sed 's/to(self.device))$/to(self.device), device_ids=[0])/' multigpu.py > ids.py
+#       CUDA_VISIBLE_DEVICES= python ids.py 1 1 2>&1 | grep ValueError | tail -n 1
+#
 # .. run::
 #    :expect: gradients averaged
 #    :mark: probe
@@ -234,7 +214,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe multigpu@4 1 1
 #
 # One all-reduce per step averages the gradients, and ``weights`` is the same number on both ranks.
-# The losses still differ, because each rank prints the loss of one half of the samples.
+# The losses still differ.
 
 # %% [markdown]
 # Reporting the global loss
@@ -247,9 +227,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: report-the-global-loss
 #    :confirmed: 84c5eb3c00da
 #
-#    DDP averages gradients and nothing else. ``totals`` holds the summed loss and the number of
-#    samples of *this* process. On every rank, :torch:`torch.distributed.all_reduce` replaces it by
-#    the sum over all ranks. Then only rank 0 prints the loss.
+#    ``totals`` holds the summed loss and the number of samples of *this* process. On every rank,
+#    :torch:`torch.distributed.all_reduce` replaces it by the sum over all ranks. Then only rank 0
+#    prints the loss.
 #
 #    The order matters, because ``all_reduce`` is a :term:`collective`: every rank must call it.
 #    After the ``return`` only rank 0 would call it, and would hang or, worse, receive what the
@@ -261,7 +241,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run --probe multigpu@5 1 1
 #
-# One line now covers all 2,048 samples. But the checkpoint is saved twice.
+# One line now covers all 2,048 samples.
 
 # %% [markdown]
 # Saving model checkpoints
@@ -298,12 +278,11 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: end-the-process-group
 #    :confirmed: defa7dc57f65
 #
-#    ``destroy_process_group`` ends the threads and closes the connections. It does not run after an
-#    exception, but the process ends anyway: ``guard.py`` makes sure that this cannot hang.
+#    ``destroy_process_group`` ends both. After an exception it does not run, but ``guard.py`` makes
+#    sure that the process ends.
 #
-#    ``main`` has returned by then, so there is no DDP model any more. A DDP model that still exists
-#    keeps a reference to the group, and the process may hang when the model is freed: see
-#    :doc:`symptoms`, "A hang after the last line".
+#    ``main`` has returned by then, so there is no DDP model any more. A model that still exists
+#    may make the process hang: see :doc:`internals`.
 #
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
@@ -313,34 +292,23 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :mark: group left
 #
 #    python -m tools.series run --probe multigpu@7 1 1
-#
-# Your own script has no ``utils.py``: :doc:`your_script` shows these edits without it.
-#
-# .. fold:: Why a run could die with SIGABRT
-#
-#    A thread of gloo may drop the last reference to a Python object while the interpreter shuts
-#    down: see :doc:`symptoms`, "terminate called without an active exception". For the same reason
-#    ``utils.set_device`` imports ``torch._dynamo`` before the group exists. Otherwise the
-#    optimizer's constructor imports it, and then threads of the group outlive
-#    ``destroy_process_group``.
 
 # %% [markdown]
 # Is it faster?
 # -------------
 #
-# Not with this model: compare the samples per second of all processes, at the top of this page,
-# with those of :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a
-# millisecond, which is less than the two processes need to average the gradients. DDP pays when
-# ``backward()`` takes longer than the all-reduce: :doc:`5c_fast` measures a case in which two
-# processes win and one in which they lose.
+# Not with this model: compare the samples per second at the top of this page with those of
+# :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a millisecond, which
+# is less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
+# longer than the all-reduce: :doc:`5c_fast` measures both cases.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
 # **A process is missing.** Here ``worker`` is called directly, so only one of two processes starts,
-# and it waits for the other. PyTorch itself is silent; ``guard.py`` prints the last line after five
-# seconds, and ``timeout`` ends the process after thirty:
+# and it waits for the other. PyTorch itself is silent for minutes, until it times out. ``guard.py``
+# prints the last line after five seconds, and ``timeout`` ends the process after thirty:
 #
 # .. run::
 #    :expect: waiting for all 2 processes
@@ -349,8 +317,17 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    sed 's/    mp.spawn(.*/    worker(0, world_size, args)/' multigpu.py > broken.py
 #    timeout 30 python broken.py
+
+# %% [markdown]
+# The chapter, played
+# -------------------
 #
-# A missing process raises no error for minutes: the others wait for it until they time out.
+# The script after each edit, from ``single_gpu.py`` to ``multigpu.py``:
+#
+# .. terminal::
+#    :line: 1
+#
+#    for stage in multigpu@0 multigpu@1 multigpu@2 multigpu@3 multigpu@4 multigpu@5 multigpu@6 multigpu@7; do echo "--- $stage"; python -m tools.series run $stage 2 2; done 2>&1 | python docs/labs/clock.py
 
 # %% [markdown]
 # What you can do now

@@ -21,20 +21,19 @@ Fault tolerance
 #
 #    {multigpu_torchrun}
 #    mv multigpu_torchrun.pt undisturbed.pt
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    . launch/restarts.sh; python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # If one of its processes dies, ``torchrun`` starts all of them again, and the script resumes from
-# its last :term:`checkpoint`, the file that it saved. Three edits lead to this script.
+# its last :term:`checkpoint`, the file that it saved.
 
 # %% [markdown]
 # Letting torchrun start the processes
 # ------------------------------------
 #
-# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command, prints its lines about
-# epochs with the seconds since the start, and sends SIGKILL to one of its processes, here after
-# epoch 5 of 10:
+# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends SIGKILL to
+# one of its processes, here after epoch 5 of 10:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -47,11 +46,11 @@ Fault tolerance
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: let-torchrun-start
-#    :confirmed: 8a0555eb9318
+#    :confirmed: 2bb34301b7c2
 #
 #    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`, and watches
 #    them as their :term:`agent`. When a worker fails, the agent terminates the others and starts
-#    all of them again. (The workers of a ``DataLoader`` are something else.)
+#    all of them again.
 #
 #    Each worker runs the script from its first line, so ``mp.spawn`` is gone. The agent also sets
 #    the variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
@@ -62,11 +61,10 @@ Fault tolerance
 #    :mark: Epoch +1 \| loss|failed
 #    :show: 13 2
 #
-#    python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
+#    . launch/restarts.sh; python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
 #
-# (``tools.series run`` starts ``torchrun`` with the command that the next section explains.) The
-# agent reports that a worker failed, and starts both again. But the new workers begin with epoch 1,
-# because they do not read the checkpoint of epoch 4.
+# The agent reports that a worker failed, and starts both again. But the new workers begin with
+# epoch 1.
 #
 # .. diagram:: agent
 #
@@ -74,10 +72,10 @@ Fault tolerance
 #    rank 0 opens. The workers find each other through the store, and exchange gradients directly.
 
 # %% [markdown]
-# What the command says
+# What the commands say
 # ---------------------
 #
-# Everything before the name of the script is for ``torchrun``:
+# Everything between ``torchrun`` and the name of the script is for ``torchrun``:
 #
 # ``--standalone``
 #    There is one node, that is, one machine. The processes meet at a free port.
@@ -85,40 +83,38 @@ Fault tolerance
 # ``--nproc_per_node=2``
 #    Start two workers. With GPUs, give the number of GPUs.
 #
-# ``--max-restarts=3``
-#    Start all workers again up to three times, then give up. The default is 0.
+# To allow restarts, source ``restarts.sh`` once per shell:
+#
+# .. recipe:: restarts.sh
+#
+# ``PET_MAX_RESTARTS=3``
+#    Start all workers again up to three times, then give up. The flag is ``--max-restarts=3``, and
+#    the default is 0.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    Every restart gets a new :term:`store`. Otherwise restarted workers may fail to connect.
+#    Every restart gets a new :term:`store`. Otherwise restarted workers fail to connect over
+#    gloo: see :doc:`internals`.
 #
 # ``OMP_NUM_THREADS=1``
-#    Each worker computes with one thread. With two or more workers ``torchrun`` sets this anyway,
-#    but prints a warning.
+#    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
+#    with a warning of five lines that these pages leave out.
 #
-# ``hello.py`` prints the numbers that ``torchrun`` gives to each worker. Then the workers add up
-# their ranks, which shows that they reach each other:
+# ``hello.py`` prints the numbers that ``torchrun`` gives to each worker, and the sum of all ranks,
+# which shows that the workers reach each other:
 #
 # .. run::
 #    :expect: rank 1: .*LOCAL_RANK=1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
+#    torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
 #
-# ``GROUP_RANK`` is the number of the node, which is 0 because there is one node.
-#
-# .. fold:: Why a restart needs a new store
-#
-#    By default the workers use the agent's store, which outlives them. After a restart, the new
-#    workers find the addresses of dead processes in it, and cannot connect:
-#    `pytorch#135712 <https://github.com/pytorch/pytorch/issues/135712>`__. With the variable, rank
-#    0 opens a new store in each attempt, as it did under ``mp.spawn``.
+# ``GROUP_RANK`` is the number of the node, here 0.
 
 # %% [markdown]
 # Naming the cause of a failure
 # -----------------------------
 #
-# A worker can also fail with an exception. Here ``sed`` puts an ``assert`` into the script that
-# fails on rank 1 in its second epoch. At the end ``torchrun`` prints a report, and ``grep`` shows
-# its main lines:
+# A worker can also fail with an exception. Here ``sed`` puts an ``assert`` into the script, which
+# fails on rank 1 in the second epoch, and ``grep`` shows the main lines of torchrun's report:
 #
 # .. run::
 #    :expect: Root Cause[\s\S]*To enable traceback
@@ -126,10 +122,10 @@ Fault tolerance
 #    :mark: To enable traceback
 #
 #    python -m tools.series show multigpu_torchrun@1 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
+#    torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Under ``Root Cause`` the report says that rank 1 failed first, but not why. (Each process also
-# prints its own traceback, but among a hundred of them the right one is hard to find.)
+# Under ``Root Cause`` the report says that rank 1 failed first, but not why. Each process also
+# prints its own traceback, but among a hundred of them the right one is hard to find.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: name-the-cause
@@ -145,26 +141,20 @@ Fault tolerance
 #    :mark: AssertionError
 #
 #    python -m tools.series show multigpu_torchrun@2 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
+#    torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
 # Now the report names the error. Rank 0, under ``Failures``, failed only as a consequence: it lost
-# its connection to rank 1, or ``torchrun`` terminated it. So read ``Root Cause`` first. (In a
-# script without ``guard.py``, ``torchrun`` may name a consequence as the cause: see below.)
+# its connection to rank 1, or ``torchrun`` terminated it. So read ``Root Cause`` first.
 #
-# .. fold:: How torchrun finds the first failure
-#
-#    The agent checks its workers ten times per second. It compares the times of the failures, in
-#    whole seconds, and names the earliest. The time of a recorded exception is when it was raised,
-#    and the time of a death is when ``torchrun`` found it. When rank 1 ends, rank 0 loses its
-#    connection and fails a moment later, so the agent could find both dead at once. Therefore
-#    ``guard.py`` makes a process that lost a connection wait for two seconds before it ends.
+# ``guard.py`` makes a process that lost a connection wait for two seconds before it ends. Without
+# this, ``torchrun`` may name a consequence as the cause.
 
 # %% [markdown]
 # Resuming from a checkpoint
 # --------------------------
 #
-# The restarted workers of ``multigpu_torchrun@1`` trained from epoch 1, although a checkpoint of
-# epoch 4 was on the disk.
+# The restarted workers of ``multigpu_torchrun@1`` trained from epoch 1, because they did not read
+# the checkpoint of epoch 4.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: resume
@@ -176,9 +166,8 @@ Fault tolerance
 #    tensors onto GPU 0.
 #
 #    The **weights** go into the model inside DDP. The **state of the optimizer** holds the
-#    momentum. The **number of epochs** that have run says where ``train`` resumes. It was saved as
-#    ``epoch + 1``, because epochs count from 0. Nothing else is needed, because the order of the
-#    samples follows from the number of the epoch.
+#    momentum. The **number of epochs** that have run says where ``train`` resumes. Nothing else is
+#    needed, because the order of the samples follows from the number of the epoch.
 #
 #    ``utils.report_resume`` prints after which epoch training resumes. ``resume=True`` allows a
 #    ``--checkpoint_path`` that already exists.
@@ -196,8 +185,8 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# The next run kills this script twice, after epochs 12 and 27. Before that, ``mv`` keeps the
-# checkpoint of the run at the top of this page, and at the end ``same.py`` compares the two:
+# The next run kills this script twice, after epochs 12 and 27, and ``same.py`` compares its last
+# checkpoint with that of an undisturbed run:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -207,15 +196,15 @@ Fault tolerance
 #
 #    {multigpu_torchrun}
 #    mv multigpu_torchrun.pt undisturbed.pt
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    . launch/restarts.sh; python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# The restarted workers resume from the last checkpoint. In the end all weights and momenta are
-# those of the undisturbed run, bit for bit. A run that lost its momentum, applied an epoch's
-# updates twice, or saw the samples in another order would end with other weights.
+# In the end all weights and momenta are those of the undisturbed run, bit for bit. A run that lost
+# its momentum, applied an epoch's updates twice, or saw the samples in another order would end with
+# other weights.
 #
-# There are three limits. On GPUs, some kernels add in varying order. On more than two ranks, the
+# This has three limits. On GPUs, some kernels add in varying order. On more than two ranks, the
 # first step after a restart may round differently ("Fewer messages" in :doc:`5c_fast`). A model
 # with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
 
@@ -225,11 +214,10 @@ import re
 import lab
 
 log = lab.run(
-    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
-    "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10",
+    "torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10",
     "mv multigpu_torchrun.pt undisturbed.pt",
-    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 "
-    "torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10",
+    ". launch/restarts.sh; python docs/labs/kill.py 12,27 "
+    "torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10",
     "python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt",
     "torchrun --standalone multigpu_torchrun.py 50 10",
 )
@@ -248,15 +236,15 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# As the figure shows, a kill costs the seconds of the restart, and the epochs since the last save,
-# which are at most ``save_every``.
+# A kill costs the seconds of the restart, and the epochs since the last save, which are at most
+# ``save_every``.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
 # **It trains nothing and ends with success.** The checkpoint already has as many epochs as the
-# command asks for. Here the run with the two kills is started once more:
+# command asks for, as when the run with the two kills is started once more:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -264,14 +252,13 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    {multigpu_torchrun}
 #    mv multigpu_torchrun.pt undisturbed.pt
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 --max-restarts=3 multigpu_torchrun.py 50 10
+#    . launch/restarts.sh; python docs/labs/kill.py 12,27 torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 50 10
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# **The momentum is lost.** A script that does not load the optimizer's state resumes without an
-# error. Here two scripts resume from the same checkpoint of 20 epochs, and the second does not load
-# the momentum. Momentum builds up again within tens of steps. To make the difference visible, an
-# epoch here has only 8 steps:
+# **The momentum is lost.** A script that does not load the optimizer's state, like the second one
+# here, resumes without an error. Momentum builds up again within tens of steps, so an epoch here
+# has only 8, to make the difference visible:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
@@ -284,15 +271,15 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
 # Without the momentum the loss falls more slowly: after epoch 25 it is higher than that of the
-# first script after epoch 24. So save everything that has a state. :doc:`5b_robust` adds what a
-# larger trainer has.
+# first script after epoch 24. So save everything that has a state, as :doc:`5b_robust` does for a
+# larger trainer.
 #
-# **The job ends at the first death.** ``torchrun`` restarts nothing without ``--max-restarts``.
-# :doc:`symptoms` shows what it prints then, under *Signal 9*.
+# **The job ends at the first death.** By default ``torchrun`` restarts nothing. Source
+# ``launch/restarts.sh``, or use ``--max-restarts`` (*Signal 9* in :doc:`symptoms`).
 #
 # **It prints that IPv6 addresses cannot be retrieved, and hangs.** Your machine's own name has no
-# address, as on some laptops with a VPN. With ``export PET_LOCAL_ADDR=127.0.0.1`` the workers meet
-# without that name: see :doc:`symptoms`.
+# address. With ``export PET_LOCAL_ADDR=127.0.0.1`` the workers meet without that name: see
+# :doc:`symptoms`.
 #
 # **It is started without torchrun.** No variable is set, so the script prints how to start it:
 #
@@ -304,9 +291,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 # **The checkpoint is damaged.** A script that writes straight into its file leaves half a
 # checkpoint behind if it is killed meanwhile. ``utils.save_checkpoint`` writes a temporary file and
-# renames it, so the checkpoint is always the old one or the new one. (After a kill you may have to
-# delete the temporary file, a hidden ``.multigpu_torchrun.pt.*.tmp``.) If a file is damaged all the
-# same, the script refuses it:
+# renames it, so the checkpoint is always the old one or the new one. (A kill may leave a hidden
+# ``.multigpu_torchrun.pt.*.tmp`` for you to delete.) If a file is damaged all the same, the script
+# refuses it:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all
@@ -314,11 +301,6 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    echo "half of a file" > half.pt
 #    torchrun --standalone multigpu_torchrun.py 5 5 --checkpoint_path half.pt 2>&1 | grep ^multigpu_torchrun.py:
-#
-# Restarts and checkpoints protect a run against the death of its processes, but a lost machine
-# takes its checkpoint with it.
-#
-# :doc:`symptoms` lists these errors and more by their text.
 
 # %% [markdown]
 # What you can do now
@@ -328,20 +310,19 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :next: :doc:`4_multinode`, which loses a whole machine
 #    :also: torchrun <torch.distributed.run>, torch.load
 #
-#    You can now make a run survive the death of its processes, and prove with a second run that it
-#    ends with the same weights.
+#    You can now make a run survive the death of its processes, with the same weights at the end.
+#    But a lost machine takes its checkpoint with it.
 #
 #    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
 #
-#       About five on average, and at most ten, if it dies during a save. Saving more often loses
-#       less, but training waits for each save. If an epoch takes a minute and a save takes a
-#       second, save after every epoch.
+#       About five on average, and at most ten, if it dies during a save. Training waits for each
+#       save, but if an epoch takes a minute and a save takes a second, save after every epoch.
 #
 #    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?
 #
 #       ``torchrun`` starts the workers four times in all. Each attempt resumes from the same
-#       checkpoint and fails in the same epoch, and then ``torchrun`` reports the error. Restarts
-#       help only against failures that do not repeat.
+#       checkpoint and fails in the same epoch. Restarts help only against failures that do not
+#       repeat.
 #
 #    .. fold:: A run of two processes saved a checkpoint. You resume it with four. What changes?
 #

@@ -11,9 +11,8 @@ Multi-node training
 # **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every
 # :term:`node`, that is, on every machine.
 #
-# If you need more GPUs than one machine has, use several machines. This page assumes that each
-# machine has its own disk. Start the same command on every node. ``node1`` is the name of the node
-# at which all of them meet:
+# This page assumes that each machine has its own disk. Start the same command on every node, where
+# ``node1`` is the name of the node at which all of them meet:
 #
 # .. not-run:: node1 is a machine of yours; below, this page plays two nodes on one machine
 #
@@ -21,28 +20,19 @@ Multi-node training
 #
 # ``--nnodes=2`` is the number of nodes. ``--rdzv-backend=c10d --rdzv-endpoint=node1:29500`` says
 # where their :term:`agents <agent>` meet: the agent on ``node1`` opens a :term:`store` at port
-# 29500, and the other agents connect to it. (The workers open another store, as on the last page.)
-# In this meeting, the :term:`rendezvous`, the agents agree on the ranks of all workers. They meet
-# again at each restart, and then another node may have rank 0 and print the loss. With
-# ``--rdzv-conf`` the agents notice sooner that one of them is gone.
+# 29500, and the other agents connect to it. In this meeting, the :term:`rendezvous`, the agents
+# agree on the ranks of all workers. They meet again at each restart, and then another node may have
+# rank 0 and print the loss.
 #
 # Under Slurm, Open MPI or Kubernetes only the launcher differs: :doc:`launchers`.
-#
-# .. fold:: What ``--rdzv-conf`` says
-#
-#    Every agent writes a sign of life into the store each second (``keep_alive_interval=1``). If an
-#    agent's last sign of life is more than four seconds old (``keep_alive_max_attempt=4``), the
-#    others give it up. By default this takes 15 seconds. The sign of life is the time on the
-#    agent's own clock, so the clocks of the nodes must agree. ``launch/check_cluster.py``, the
-#    preflight of :doc:`launchers`, checks the clocks.
 
 # %% [markdown]
 # The short command
 # -----------------
 #
-# ``torchrun --nnodes=2 multinode.py`` is enough if you first source a file of variables that set
-# torchrun's other options. Here two shells of one machine play the nodes, so the endpoint is
-# ``localhost``:
+# ``torchrun --nnodes=2 multinode.py`` is enough if you first source ``launch/torchrun_env.sh``,
+# which sets torchrun's other options through variables. Here two shells of one machine play the
+# nodes, so the endpoint is ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -60,16 +50,13 @@ Multi-node training
 #    :status: 1
 #
 #    PET_RDZV_CONF=timeout=5 torchrun --nnodes=2 multinode.py 3 3 2>&1 | grep Error:
-#
-# The recipe ``launch/torchrun_c10d.sh`` (:doc:`launchers`) sets the variables, and prints the
-# command for the other nodes.
 
 # %% [markdown]
 # Two nodes on one machine
 # ------------------------
 #
 # ``nodes.py`` starts two agents in the folders ``node1`` and ``node2``, which share nothing but a
-# port. ``hello.py`` prints the numbers that each process gets from its agent:
+# port. After the ``+`` it prints what it runs on each node:
 #
 # .. run::
 #    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -77,11 +64,9 @@ Multi-node training
 #
 #    python docs/labs/nodes.py launch/hello.py | sort -k 5
 #
-# After the ``+``, ``nodes.py`` prints the command that it starts on each node.
-#
-# There are four processes, with :term:`rank` 0 to 3. The :term:`local rank` counts from 0 on every
-# node, so on ``node2`` the two numbers differ. A process takes the GPU of its local rank, so
-# ``ddp_setup`` already works on several nodes.
+# There are four processes, with :term:`rank` 0 to 3. On ``node2`` the :term:`local rank` differs
+# from the rank, because it counts from 0 on every node. A process takes the GPU of its local rank,
+# so ``ddp_setup`` already works on several nodes.
 #
 # .. diagram:: ranks
 #
@@ -100,20 +85,18 @@ Multi-node training
 #    python docs/labs/nodes.py multigpu_torchrun.py 4 2
 #    ls node1 node2
 #
-# The training uses all 2,048 samples, a quarter of them in each process. But the only checkpoint is
-# that of rank 0, on the disk of ``node1``, and the folder ``node2`` is empty. If ``node1`` is lost,
-# so is the training.
+# All 2,048 samples are used. But the only checkpoint is that of rank 0, on the disk of ``node1``.
+# If ``node1`` is lost, so is the training.
 #
 # .. lesson-diff:: multinode
 #    :edit: save-on-every-node
-#    :confirmed: 84badf1423bc
+#    :confirmed: e9491126ee08
 #
 #    On each node, the process with local rank 0 saves. ``dist.get_node_local_rank()`` returns the
 #    value of ``LOCAL_RANK``.
 #
 #    After each step all ranks hold the same weights and momentum, so all nodes write the same
-#    checkpoint. If the nodes share a folder, they write the same file twice. This does no harm,
-#    because each node writes a temporary file and renames it.
+#    checkpoint.
 #
 # .. run::
 #    :expect: node2 \| Epoch +4 \| checkpoint saved
@@ -121,17 +104,14 @@ Multi-node training
 #
 #    python -m tools.series run multinode@1 4 2
 #    ls node1 node2
-#
-# Now each node has a checkpoint.
 
 # %% [markdown]
 # Resuming from the newest checkpoint
 # -----------------------------------
 #
 # Now the nodes can hold different checkpoints, for example if one was killed before it saved, or
-# has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs, made by
-# ``single_gpu.py``. Both train up to epoch 15. (From here on, each node runs one process, to save
-# time.)
+# has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs. (From here on, each
+# node runs one process, to save time.)
 #
 # .. run::
 #    :expect: node1 \| Epoch +1 \|[\s\S]*nothing for 5 s
@@ -154,10 +134,9 @@ Multi-node training
 #    :confirmed: ea9ac0b4acbb
 #
 #    :torch:`torch.distributed.all_gather_object` collects the number of epochs from every rank, in
-#    the order of the ranks. So every rank has the same list, and finds the same maximum in it. The
-#    first rank with this maximum broadcasts its checkpoint to all others.
-#    :torch:`torch.distributed.broadcast_object_list` takes a list because it replaces the list's
-#    contents with what it receives.
+#    the order of the ranks, so every rank finds the same maximum. The first rank with this maximum
+#    broadcasts its checkpoint to all others. :torch:`torch.distributed.broadcast_object_list` takes
+#    a list because it replaces the list's contents with what it receives.
 #
 #    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
 #    ``_load_checkpoint`` then overwrites the weights on each node that has a file. It also sends
@@ -171,8 +150,7 @@ Multi-node training
 #    python single_gpu.py 10 10 --checkpoint_path node2/multinode.pt | tail -n 1
 #    python docs/labs/nodes.py --nproc_per_node=1 multinode.py 15 5
 #
-# ``node1`` resumes after epoch 10 although it had no checkpoint, because it received that of
-# ``node2`` over the network.
+# ``node1`` had no checkpoint, and received that of ``node2`` over the network.
 #
 # .. diagram:: two-nodes
 #
@@ -183,12 +161,12 @@ Multi-node training
 # Losing a node
 # -------------
 #
-# Now the hard case: during the training, ``node2`` is lost with its agent, its worker and its disk.
-# An empty machine takes its place and starts the same command. Nothing is done on ``node1``:
+# Now the hard case: ``node2`` is lost with its agent, its worker and its disk. An empty machine
+# takes its place and starts the same command:
 #
 # .. run::
 #    :expect: Resuming after epoch 10
-#    :show: 27 4
+#    :show: 28 4
 #    :mark: ---|Resuming
 #
 #    python docs/labs/nodes.py --nproc_per_node=1 --lose node2 multinode.py 30 10
@@ -197,8 +175,8 @@ Multi-node training
 # The worker on ``node1`` loses its connection and fails. Its agent waits at the rendezvous for a
 # second node, and gives up if none comes in ten minutes. Here one comes at once, but training waits
 # some seconds until the lost agent counts as gone. Then both agents start their workers, and one of
-# ``--max-restarts=3`` is used up. The worker on the new ``node2`` has no checkpoint, and receives
-# that of ``node1`` over the network. The figure shows the pause:
+# the three restarts is used up. The new ``node2`` receives the checkpoint of ``node1`` over the
+# network.
 
 # %%
 import re
@@ -226,7 +204,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :expect: RendezvousConnectionError: The connection to the C10d store has failed
 #    :mark: RendezvousConnectionError
 #    :status: 1
-#    :show: 1 1
+#    :show: 2 1
 #
 #    python docs/labs/nodes.py --nproc_per_node=1 --lose node1 multinode.py 40 10
 #
@@ -235,36 +213,39 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 # .. fold:: How soon a failure is noticed
 #
-#    When a process is killed, its operating system closes its connections, and the processes at the
-#    other end notice at once. A machine that loses its power closes no connection, so the others
-#    wait for a timeout. :doc:`launchers` lists the tested failures, under "When something dies",
-#    with the seconds until each was noticed and until training resumed.
+#    The connections of a killed process close, so the others notice at once. A machine that loses
+#    its power closes no connection, so the others wait for a timeout: see "When something dies" in
+#    :doc:`launchers`.
+#
+#    With ``torchrun_env.sh``, every agent writes a sign of life into the store each second. If the
+#    last one is more than four seconds old, the others give the agent up, which takes 15 seconds by
+#    default. The sign of life is the time on the agent's own clock, so the clocks of the nodes must
+#    agree. ``launch/check_cluster.py``, the preflight of :doc:`launchers`, checks them.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits for the others, and prints nothing. It waits for two
-# minutes or more if it cannot reach the endpoint, because the name leads nowhere, a firewall closes
-# the port, or the node of the endpoint was not started. It waits for ten minutes if another node is
-# missing. The preflight of :doc:`launchers`, started on every node, says which case it is. On every
+# **Nothing happens at all.** Each agent waits for the others, and prints nothing. It waits for ten
+# minutes if another node is missing. It waits for two minutes or more if it cannot reach the
+# endpoint, because the name leads nowhere, a firewall closes the port, or that node was not
+# started. The preflight of :doc:`launchers`, started on every node, says which case it is. On every
 # node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
-# Each node must also know its own name: ``getent hosts $(hostname)`` must print its address.
+# Also, ``getent hosts $(hostname)`` must print the node's own address.
 #
-# **Each node trains by itself.** ``--standalone`` is for one machine. If you start it on each of
-# two nodes, you get two separate trainings without an error, each over all 2,048 samples.
-# ``hello.py`` shows it: ``WORLD_SIZE`` is 2 instead of 4, and both nodes have a rank 0.
+# **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
+# separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because
+# ``WORLD_SIZE`` is 2 instead of 4:
 #
 # .. run::
 #    :expect: node2: rank 0: .*WORLD_SIZE=2
 #
-#    for node in node1 node2; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
+#    for node in node1 node2; do torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start,
-# even if another node has a good one: see the end of :doc:`3_fault_tolerance`. First check the disk
-# that returned half a file.
+# even if another node has a good one. First check the disk that returned half a file.
 #
-# :doc:`symptoms` lists these errors and more by their text.
+# :doc:`symptoms` lists more errors by their text.
 
 # %% [markdown]
 # What you can do now
@@ -274,21 +255,21 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :next: :doc:`where_the_time_goes`, which says what makes a run slow, or :doc:`launchers` to start it on your cluster
 #    :also: torchrun <torch.distributed.run>, torch.distributed.TCPStore
 #
-#    You can now train on several machines that share nothing but a network, and replace one of
-#    them, with an empty disk, during the run.
+#    You can now train on several machines that share nothing but a network, and replace one of them
+#    during the run.
 #
 #    .. fold:: ``node1`` has a checkpoint of 20 epochs, ``node2`` one of 10. Where do they resume?
 #
-#       Both resume after epoch 20. Every rank learns both counts, and the first rank with 20
-#       broadcasts its whole checkpoint. The next save replaces the file of ``node2``.
+#       Both resume after epoch 20, because the first rank with 20 broadcasts its whole checkpoint.
+#       The next save replaces the file of ``node2``.
 #
 #    .. fold:: Some of your nodes may be taken away at any time. Which node do you name in ``--rdzv-endpoint``?
 #
-#       One that stays. The loss of any other node costs a restart and the epochs since the last
-#       save, if a node takes its place within ten minutes. The loss of the endpoint ends all
-#       agents, because its agent holds the store.
+#       One that stays, because its agent holds the store, and without the store all agents end. The
+#       loss of any other node costs a restart and the epochs since the last save, if a node takes
+#       its place within ten minutes.
 #
 #    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
 #
 #       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
-#       enough. The edits do no harm.
+#       enough. Saving twice does no harm, because each node writes a temporary file and renames it.

@@ -15,8 +15,8 @@ minGPT training
 # *vocabulary*.
 #
 # The model is in ``mingpt/model.py``. Its trainer, ``mingpt/trainer.py``, is ``multinode.py`` with
-# eleven edits. By default it trains on the source text of Python's standard library, so there is
-# nothing to download. Here it trains for 60 of its 2,000 steps:
+# eleven edits. By default it trains on the source text of Python's standard library. Here it trains
+# for 60 of its 2,000 steps:
 #
 # .. run::
 #    :expect: val loss [1-4]\.\d+ over 32,768 tokens
@@ -29,20 +29,8 @@ minGPT training
 # The training loss is the loss of one batch, and the validation loss is the loss of a text that the
 # model does not train on. :doc:`5a_exact` explains the rest of the line.
 #
-# This page explains the model and the first edit, and ends with a complete training run. The other
-# ten edits are on four pages, to be read in this order:
-#
-# :doc:`5a_exact`
-#    counts in steps, reports, validates, and resumes in the middle of the data.
-#
-# :doc:`5b_robust`
-#    saves while training continues, and stops when a scheduler asks for it.
-#
-# :doc:`5c_fast`
-#    computes in 16 bits, accumulates gradients and sends fewer messages.
-#
-# :doc:`5d_gpus`
-#    measures what a GPU gains, counts its memory, and repeats a run bit for bit.
+# This page explains the model and the first edit. The other ten edits are on the next four pages:
+# :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.
 
 # %% [markdown]
 # The model
@@ -55,11 +43,10 @@ minGPT training
 #    :pyobject: GPT.forward
 #    :dedent: 4
 #
-# ``wte`` holds one vector per token of the vocabulary, and ``wpe`` one vector per position. The sum
-# of both vectors tells a layer which token it sees, and where. The blocks transform these sums, and
-# ``lm_head`` turns each result into one score, a *logit*, per token of the vocabulary. These scores
-# predict the next token, and ``cross_entropy`` compares them with the target. So the model learns
-# from 64 predictions in a text of 64 tokens. (``past`` is only used to write text.)
+# ``wte`` holds one vector per token of the vocabulary, and ``wpe`` one per position. Their sum
+# tells a layer which token it sees, and where. The blocks transform these sums, and ``lm_head``
+# turns each result into one score, a *logit*, for every token that could come next.
+# ``cross_entropy`` compares these scores with the target. (``past`` is only used to write text.)
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: Block
@@ -73,7 +60,7 @@ minGPT training
 #    :pyobject: CausalSelfAttention
 #
 # Only attention lets tokens see each other. ``c_attn`` computes three vectors per token: a query, a
-# key and a value. Each token's query is compared with the keys of all tokens. The better a key
+# key and a value. Each token's query is compared with the keys of all tokens, and the better a key
 # matches, the more of its token's value is added. ``is_causal`` hides all later tokens, because
 # otherwise the model could look up its targets. Each *head* does this with its own part of the
 # vectors, and ``c_proj`` mixes the results of the heads. In training, *dropout* sets a random part
@@ -90,10 +77,9 @@ minGPT training
 #    :dedent: 4
 #
 # ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. The initial weights are small. Those of the two ``c_proj`` layers are even smaller,
-# because every block adds the outputs of these layers to the same vector. The default model,
-# ``gpt-micro``, has 4 blocks, vectors of 128 numbers and 0.8 million weights. The largest,
-# ``gpt2-xl``, has 48 blocks and 1.6 billion weights.
+# scores. The initial weights of the two ``c_proj`` layers are smaller than the others, because
+# every block adds the outputs of these layers to the same vector. The default model, ``gpt-micro``,
+# has 4 blocks, vectors of 128 numbers and 0.8 million weights.
 
 # %% [markdown]
 # A model, a text, a configuration
@@ -104,25 +90,21 @@ minGPT training
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text
-#    :confirmed: 95d9e3a94f88
+#    :confirmed: 1bf241f7db4f
 #
-#    The trainer no longer computes the loss itself. It passes ``source`` and ``targets`` to the
-#    model and gets the loss back, summed over the tokens. AdamW replaces SGD. Its option
-#    ``fused=True``, which is in ``args.adamw``, updates all weights in a few large operations.
-#    ``parameter_groups`` exempts biases and LayerNorm's gains from weight decay.
+#    The trainer passes ``source`` and ``targets`` to the model and gets the loss back, summed over
+#    the tokens. AdamW, with the options in ``args.adamw``, replaces SGD. ``parameter_groups``
+#    exempts biases and LayerNorm's gains from weight decay.
 #
-#    ``data.load`` turns the text into token numbers. The first process of each node does this and
-#    writes a file, while the others wait. Then all processes map the file into memory. If the first
-#    process fails, every rank raises its error, because otherwise the other ranks would wait until
-#    a timeout.
+#    ``data.load`` turns the text into token numbers. The first process of each node writes them to
+#    a file, which then all processes map into memory.
 #
-#    Thirty settings are too many for arguments of ``__init__``, so ``args`` holds them all. Its
-#    fields are the options of the command line, which is now in ``mingpt/main.py`` and
-#    ``mingpt/config.py``. The options are checked before the processes meet, so a mistake costs
-#    seconds. ``main.py`` calls ``worker(args)``, and ``args.build`` makes the model.
+#    ``args`` now holds all settings, which are the options of the command line
+#    (``mingpt/config.py``). ``mingpt/main.py`` calls ``worker(args)``, and ``args.build`` makes the
+#    model.
 #
-# The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. To be quick, the pages run most of
-# them with the smallest model, ``gpt-nano``, on this project's file ``LICENSE``:
+# The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. Most of them run here with the
+# smallest model, ``gpt-nano``, on this project's file ``LICENSE``:
 #
 # .. run::
 #    :expect: Epoch +1 \| loss [3-5]\.
@@ -131,8 +113,7 @@ minGPT training
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
 # The loss is the cross-entropy per character. This text has 67 different characters, so guessing
-# costs ln 67 = 4.20. (This stage still counts in epochs, so ``--total_steps 2`` means two epochs
-# here.)
+# costs ln 67 = 4.20. (At this stage ``--total_steps 2`` still means two epochs.)
 
 # %% [markdown]
 # A training to the end
@@ -144,12 +125,11 @@ minGPT training
 #    :expect: def
 #    :lines: 1 1
 #    :elsewhere: recorded once, because it takes long
+#    :timeout: 3000
 #
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
 #    python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600
 #    cat trained.jsonl
-#
-# The training loss is noisy, because each point is that of one batch:
 
 # %%
 import json
@@ -157,8 +137,7 @@ import json
 import lab
 
 log = lab.run(
-    "OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 "
-    "--max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 "
+    "torchrun --standalone --nproc_per_node=2 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 "
     "--learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt",
     'python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600',
     "cat trained.jsonl",
@@ -202,13 +181,13 @@ axes.legend()
 #    :lines: 2 2
 #    :elsewhere: recorded once, because it takes long
 #
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
 #    python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600
 #    cat trained.jsonl
 #
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
-# *preset* sets many options at once and comes first, as in ``-m mingpt.main gpu``. You may use any
-# of the presets ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` on any machine.
+# *preset* sets many options at once and comes first, as in ``-m mingpt.main gpu``. The presets
+# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` run on any machine.
 
 # %% [markdown]
 # What could go wrong
@@ -220,7 +199,7 @@ axes.legend()
 #    :expect: cannot read --data
 #    :status: 1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data missing.txt |& grep main.py:
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data missing.txt |& grep main.py:
 
 # %% [markdown]
 # What you can do now
@@ -235,7 +214,7 @@ axes.legend()
 #    .. fold:: Your vocabulary has 67 characters. Which loss do you expect before the first step?
 #
 #       About ln 67 = 4.20. The initial weights are small, so every character gets about the same
-#       probability. A first loss far above 4.20 points to a mistake in the initialization.
+#       probability. A first loss far above that points to a mistake in the initialization.
 #
 #    .. fold:: You leave out ``is_causal``. What happens to the loss, and to the text that the model writes?
 #

@@ -24,7 +24,7 @@ Exact training
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
 # A pass over this short text has 146 samples of 16 characters. A pass over the default text has
-# about 66,000 samples of 64 characters. Until it ends, no loss is printed and nothing is saved.
+# about 66,000 samples, and until it ends, no loss is printed and nothing is saved.
 #
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
@@ -34,13 +34,12 @@ Exact training
 #    ``--save_every`` counts steps.
 #
 #    ``StepLoader`` replaces ``DistributedSampler``, which cannot start in the middle of an epoch.
-#    ``StepLoader`` initializes a random generator from the seed and the step, and draws the samples
-#    of all processes. A sample may begin anywhere in the text, so samples can overlap. Each rank
-#    takes its share, in one batch or, later, in several.
+#    It initializes a random generator from the seed and the step, draws the samples of all
+#    processes, and moves each rank's share to its device. A sample may begin anywhere in the text,
+#    so samples can overlap.
 #
-#    So a :term:`checkpoint` needs one integer to record the position in the data, and a resumed run
-#    takes the same samples as an undisturbed one. The number of processes may change between two
-#    runs.
+#    So a :term:`checkpoint` needs one integer to record the position in the data. A resumed run
+#    takes the same samples as an undisturbed one, even with another number of processes.
 #
 #    Because ``StepLoader`` draws for all processes, ``--batch_size`` is now the :term:`global
 #    batch`: 12 sequences per step, shared by all processes. In the earlier scripts it counted the
@@ -70,14 +69,6 @@ Exact training
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
 # Steps 3 and 4 have the losses of the undisturbed run, and the two checkpoints are equal.
-#
-# .. fold:: How a batch gets to the GPU
-#
-#    ``StepLoader`` also moves the batches to the device. A plain ``.to`` would make the CPU wait
-#    for all earlier work of the GPU. With ``non_blocking=True`` the GPU fetches the batch by
-#    itself, from *pinned* memory, which the system never moves. ``DataLoader`` workers would gain
-#    nothing: drawing the batches of a small model takes 0.2 ms of its step of 48 ms
-#    (``tools/bench/results/data_workers.txt``).
 
 # %% [markdown]
 # Reporting every so often
@@ -93,10 +84,10 @@ Exact training
 #    A line is due only every ``--log_every`` steps. ``is_due`` depends only on the number of the
 #    step, so either all ranks enter ``all_reduce`` or none does.
 #
-#    ``Metrics`` prints the line and appends the same numbers to a file beside the checkpoint, with
-#    the suffix ``.jsonl``. ``tokens/s`` counts the tokens of all ranks since the last line.
-#    ``computing`` is the share of the time in which training did not wait for data. (Waiting for
-#    other ranks counts as computing, see :doc:`where_the_time_goes`.)
+#    ``Metrics`` prints the line and appends the same numbers to a ``.jsonl`` file beside the
+#    checkpoint. ``tokens/s`` counts the tokens of all ranks since the last line. ``computing`` is
+#    the share of the time in which training did not wait for data. (Waiting for other ranks counts
+#    as computing, see :doc:`where_the_time_goes`.)
 #
 # .. run::
 #    :expect: Step +20 \| train loss
@@ -116,8 +107,7 @@ Exact training
 #    :confirmed: 6d44103704f4
 #
 #    ``_validate`` computes the loss of the last tenth of the text, on which the model never trains.
-#    It avoids five common mistakes. The first four distort the loss, and the last one breaks the
-#    run:
+#    It avoids five common mistakes, of which four distort the loss and the last one breaks the run:
 #
 #    * *Splitting the samples.* Samples overlap, so a validation sample could share all but one
 #      character with a training sample. Here the text is split in two.
@@ -125,8 +115,8 @@ Exact training
 #    * *Drawing samples at random.* Two validations of the same weights would differ. Here the
 #      samples are always the same.
 #    * *Averaging over batches.* The last batch is smaller, so its tokens would count more. Here the
-#      loss is summed over tokens. The last samples are filled up with ``PADDING``, which is −100,
-#      the target that ``cross_entropy`` ignores by default.
+#      loss is summed over tokens, and the last samples are filled up with ``PADDING``, a target
+#      that ``cross_entropy`` ignores.
 #    * *Validating on rank 0 only.* Rank 0 would wait in ``all_reduce`` for the others, or receive
 #      their next gradients instead. Here every rank validates its share.
 #
@@ -139,9 +129,8 @@ Exact training
 # From step 10 to step 20 the training loss falls and the validation loss does not. (A hundred
 # tokens are too few to judge a model.)
 #
-# ``--val_tokens`` limits the validation, and 0 means the whole tenth. A hundred tokens fill six
-# samples of 16 and a part of a seventh, and two ranks share these samples. The line says 100, so no
-# token is counted twice.
+# ``--val_tokens`` limits the validation, and 0 means the whole tenth. The line says 100, so no
+# token is counted twice, although two ranks share the samples.
 
 # %% [markdown]
 # Clipping, warm-up and cosine
@@ -163,9 +152,9 @@ Exact training
 #
 #    The learning rate first rises linearly over ``--warmup_steps``, because AdamW's averages come
 #    from few gradients at first, so its steps are unreliable. Then the rate falls along half a
-#    cosine, because large steps would jump around the minimum. The rate is a function of the step
-#    and of ``--total_steps``, so no checkpoint needs the state of a scheduler. But resume with the
-#    same ``--total_steps``, or the rate jumps.
+#    cosine, because large steps would jump around the minimum. It is a function of the step and of
+#    ``--total_steps``, so no checkpoint needs the state of a scheduler. But resume with the same
+#    ``--total_steps``, or the rate jumps.
 #
 #    One huge gradient spoils AdamW's averages for many steps. ``clip_grad_norm_`` scales a gradient
 #    whose norm is above ``--grad_clip`` down to this norm. After ``backward()`` all ranks have the
@@ -192,20 +181,18 @@ Exact training
 #    :expect: (?s)(Step +3 \| train loss \d\.\d\d).*\1
 #    :mark: Step +\d \| \w+ loss
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
-# The losses agree up to rounding, because one process adds the same numbers in another order. They
-# hardly fall, because the warm-up has just begun. (:doc:`5c_fast` compares the speed.)
+# The losses agree up to rounding, because one process adds the same numbers in another order.
 #
 # .. fold:: For how long do the losses agree?
 #
-#    At a learning rate of 10\ :sup:`-3`, the validation losses of 1, 2 and 4 processes agree to
-#    5 · 10\ :sup:`-6` for a thousand steps. At the default rate, 8 · 10\ :sup:`-3`, training is
-#    chaotic, so small differences grow even in 64 bits: one and two processes are less than
-#    10\ :sup:`-13` apart at step 100, and 10\ :sup:`-3` apart at step 300
-#    (``tools/bench/results/soak.txt``). To look for a mistake, compare the first steps of two runs,
-#    or use a low rate.
+#    At a learning rate of 10\ :sup:`-3`, the validation losses of 1, 2 and 4 processes agree to 5 ·
+#    10\ :sup:`-6` for a thousand steps. At the default rate, 8 · 10\ :sup:`-3`, training is
+#    chaotic: even in 64 bits, one and two processes are less than 10\ :sup:`-13` apart at step 100,
+#    and 10\ :sup:`-3` apart at step 300 (``tools/bench/results/soak.txt``). To look for a mistake,
+#    compare the first steps of two runs, or use a low rate.
 
 # %% [markdown]
 # What could go wrong
@@ -217,7 +204,7 @@ Exact training
 #    :expect: the nearest is 12
 #    :status: 1
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
 # So far a run resumes exactly only if it has no dropout, and loses the steps since its last
 # checkpoint.
@@ -234,8 +221,8 @@ Exact training
 #
 #    .. fold:: You resume after step 1,000 with four processes instead of two. Which samples does the next step take?
 #
-#       It takes the same samples, because they follow from the seed and the number of the step.
-#       Each rank takes a quarter of them instead of a half.
+#       It takes the same samples, because they follow from the seed and the step. Each rank takes a
+#       quarter of them instead of a half.
 #
 #    .. fold:: You stop at step 1,000 of 2,000 and resume with ``--total_steps 4000``. What happens to the learning rate?
 #
@@ -244,5 +231,5 @@ Exact training
 #
 #    .. fold:: Under DDP, clipping needs no collective. Would it need one if each rank held only a part of the gradients?
 #
-#       Yes. The norm is the root of the sum of all squares. Each rank would know only its part of
-#       that sum, so the ranks would have to add up their parts first.
+#       Yes. The norm is the root of the sum of all squares, and each rank would know only its part
+#       of that sum, so the ranks would have to add up their parts first.

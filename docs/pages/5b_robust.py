@@ -22,7 +22,7 @@ Robust training
 #    :expect: Resuming after step 50
 #    :mark: Step +[678]0 \| train
 #
-#    python docs/labs/kill.py 80 python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
+#    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
 # Steps 60, 70 and 80 have other losses the second time, because the data are the same but the
 # dropout is not. Also, training waits while a checkpoint is written, and a checkpoint of GPT-2 has
@@ -49,7 +49,7 @@ Robust training
 #    :expect: (?s)Step +80 \| train loss (\S+) .*Step +80 \| train loss \1
 #    :mark: Step +[678]0 \| train
 #
-#    python docs/labs/kill.py 80 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
+#    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
 # The repeated steps have the same losses, to the last digit.
 
@@ -97,7 +97,7 @@ Robust training
 #
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"
 #    python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 240 --log_every 60
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # The ranks save at the end of the step in which they agree, and the second run resumes there, so no
 # step is lost. (To continue the same training, repeat the same command: the smaller
@@ -131,7 +131,7 @@ Robust training
 #
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"
 #    python -m tools.series run mingpt@7 --data LICENSE --model gpt-nano --block_size 16 --total_steps 240 --log_every 60
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
 # previous checkpoint is undamaged. A validation that has begun runs to its end first, and

@@ -165,7 +165,7 @@ Fast training
 #    :alone:
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 | grep train | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 --checkpoint_path two.pt | grep train | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --batch_size 2 --total_steps 300 --log_every 100 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # And with a larger step, 64 sequences of 64 characters, and the default model:
 #
@@ -175,7 +175,7 @@ Fast training
 #    :alone:
 #
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 | grep train | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # On two free cores, the second process makes the small step slower and the large one faster. (The
 # losses of the small runs differ because rounding errors grow at a high learning rate: see the end
@@ -209,26 +209,12 @@ Fast training
 #    cat tools/bench/results/ladder.txt
 #
 # Two processes have one thread each, also in the rows that begin with "two,". The batch has 12
-# sequences unless a row says otherwise. oneDNN computes the matrix products, except in the second
-# row and in the compiled one.
+# sequences unless a row says otherwise. The second row is about the CPU only: see :doc:`internals`.
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
-# * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``, because compiled code
-#   multiplies by MKL here: 1.01 instead of 1.42. Both help on GPUs: see the ladder in
-#   :doc:`5d_gpus`.
-# * The second row shows what ``mingpt/cpu.py`` gains on this processor: with MKL instead of oneDNN,
-#   the factor is 0.63.
-#
-# .. fold:: What mingpt/cpu.py does
-#
-#    It changes only the speed: you can delete it, and the line of ``mingpt/main.py`` that calls it.
-#    PyTorch multiplies in ``fp32`` with the library MKL, which uses AVX-512 on Intel's processors
-#    only. On an AMD processor with AVX-512, ``cpu.py`` takes oneDNN, which PyTorch also has.
-#
-#    By default the C library returns freed memory to the system after each step, and the next step
-#    asks for it again, page by page. ``cpu.py`` makes the library keep the memory, which saves 4 to
-#    12 % of a step.
+# * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``: 1.01 instead of 1.42.
+#   Both help on GPUs: see the ladder in :doc:`5d_gpus`.
 #
 # .. fold:: Why the model computes the loss
 #

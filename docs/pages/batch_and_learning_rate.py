@@ -23,18 +23,17 @@ Batch size and learning rate
 # optimizer makes the same update as one process with that batch size would. (Dropout and batch
 # normalisation are exceptions, because they depend on how the batch is divided.)
 #
-# This average is wrong if the ranks have different numbers of samples, for example if the loss is
-# averaged over a varying number of tokens. Then sum the loss over this rank's tokens, and divide it
-# by the number of tokens on *all* ranks, which takes one all-reduce. Multiply the result by the
-# number of processes, because DDP divides by that number.
+# This average is wrong if the ranks have different numbers of samples or tokens. Then divide this
+# rank's summed loss by their number on *all* ranks, which takes one all-reduce, and multiply it by
+# the number of processes, because DDP divides by that number.
 
 # %% [markdown]
 # A test
 # ------
 #
 # These three runs divide a global batch of 64 among one, two and four processes. ``distance.py``
-# compares the final checkpoints, and prints the largest difference of any weight, and of any
-# momentum of the optimizer:
+# prints the largest difference of any weight, and of any momentum of the optimizer, between the
+# final checkpoints:
 #
 # .. run::
 #    :expect: ^four.pt .* weights [\d.]+e-0[789]
@@ -47,7 +46,7 @@ Batch size and learning rate
 #    python docs/labs/distance.py one.pt two.pt four.pt
 #
 # After 384 steps the weights differ by less than a millionth. This is rounding, because several
-# processes add the samples in another order. The loss curves coincide:
+# processes add the samples in another order.
 
 # %%
 import lab
@@ -73,9 +72,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# For this, everything else must be equal too: the data, the initial weights (one seed) and the
-# order of the samples (one permutation, distributed over the ranks). If two of your runs differ,
-# check these first.
+# If two of your runs differ, check first that everything else is equal: the data, the initial
+# weights (one seed) and the order of the samples (one permutation, distributed over the ranks).
 
 # %% [markdown]
 # If you only add processes
@@ -113,10 +111,9 @@ axes.legend()
 #   use the square root of the factor. Both rules have a limit: beyond a certain size, a larger
 #   batch gains nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
-#   this multiplies the learning rate, and the mistake is hard to find later. (The loss over tokens,
-#   above, is another case: there you divide by all tokens yourself.)
+#   this multiplies the learning rate, and the mistake is hard to find later.
 #
-# Here is the linear rule, with twice the rate for two processes:
+# Here is the linear rule:
 
 # %%
 log = lab.run(
@@ -148,22 +145,20 @@ axes.legend()
 # .. page-end:: batch_and_learning_rate
 #    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when more of them are faster
 #
-#    You can now say which batch a step uses, tell rounding from a mistake, and choose a learning
-#    rate for more devices.
+#    You can now say which batch a step uses, and choose a learning rate for more devices.
 #
 #    .. fold:: You replace one GPU with 256 samples per step by 8 GPUs with 32 each. Which learning rate?
 #
 #       The same one. The global batch is still 256, so the averaged gradient is the same up to
-#       rounding, and an epoch has as many steps.
+#       rounding.
 #
 #    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
 #
 #       An epoch has a quarter of the steps, and each step moves the weights about four times as
-#       far. So an epoch moves them about as far as before, if the gradient hardly changes within
-#       four of the small steps. With a large enough batch it does change, and the rule fails.
+#       far, if the gradient hardly changes within four of the small steps. With a large enough
+#       batch it does change, and the rule fails.
 #
 #    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
 #
-#       After averaging, a token of rank 0 counts three times as much as one of rank 1. Divide both
-#       sums by 400, the tokens of all ranks, and multiply them by 2, because DDP divides by the
-#       number of processes.
+#       A token of rank 0 counts three times as much as one of rank 1. Divide both sums by 400, the
+#       tokens of all ranks, and multiply them by 2, the number of processes.

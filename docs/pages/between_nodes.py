@@ -18,8 +18,7 @@ Between nodes
 # --------------------
 #
 # The lab compares one node with two, over links of several speeds. The cluster in a box of
-# :doc:`launchers` limits the link: its command ``limit node2 100mbit 10ms`` lets node2 send and
-# receive at most 100 Mbit/s in each direction, and delays every packet by 10 ms.
+# :doc:`launchers` limits the bandwidth in each direction, and delays every packet by the latency.
 #
 # The lab runs the training step of ``multinode.py`` with one process per node and a larger model,
 # because ``Linear(20, 1)`` has only 84 bytes of gradients. The cluster in a box needs Linux and
@@ -73,8 +72,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
-# times the bandwidth it takes about a tenth of that. Without a limit, packets only pass through the
-# memory of one machine, and only the work of gloo and TCP remains.
+# times the bandwidth it takes about a tenth of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
 # Mbit/s, where sending the megabyte takes about a second anyway.
@@ -90,14 +88,12 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5
 # MB/s, take 80 ms. In the first part we use twice the latency, because in gloo a sender waits until
 # the receiver has announced that it is ready
-# (`its source <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So each
-# of the two rounds takes two latencies, and 10 ms cost 40 ms per step.
+# (`its source <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a
+# latency of 10 ms costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets, about 5 %, the packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it. Without a limit it is far below,
-# because only that work is left, and nodes in a box share the cores of one machine. In another run of
-# this lab (``tools/bench/results/links.txt``) seven of the twelve rows were 3 to 15 % below the
-# prediction, and three rows over slow links 25 to 30 %, because TCP sends packets twice.
+# the work of TCP and gloo. So the measured speed is below it in this table, and farthest below it
+# without limit and latency, because then only that work is left.
 
 # %% [markdown]
 # The samples of a step are what matters
@@ -118,8 +114,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    grep -A 99 larger links.txt
 #
 # With 32 samples per node, two nodes are far slower than one. With 8,192, a step sends for less
-# time than it computes, and two nodes are faster than one. (If the machine
-# is busy, two nodes lose even then.)
+# time than it computes, and two nodes are faster than one.
 #
 # For a language model, whose samples are tokens, you can compute how many a step needs. Let the
 # model have *P* weights, and each device take *T* tokens per step.
@@ -153,21 +148,19 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #
 # With fewer tokens, sending takes longer than computing. With 1.5 times the tokens of the table,
 # ``backward()``, which is two thirds of computing, can hide all of the sending. *B* is the
-# bandwidth of the whole node: a ring through all GPUs enters each node once, however many GPUs it
-# has.
+# bandwidth of the whole node, because a ring through all GPUs enters each node once.
 
 # %% [markdown]
 # What to do about a slow link
 # ----------------------------
 #
 # - **More samples per step.** Enlarge the batch, or accumulate, so that ``no_sync`` sends once for
-#   several batches (:doc:`5c_fast`). Both change the training: see :doc:`batch_and_learning_rate`.
-#   Try this before the others.
+#   several batches (:doc:`5c_fast`). Try this first. Both change the training: see
+#   :doc:`batch_and_learning_rate`.
 # - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
 #   sends far fewer bytes, and loses more.
 # - **Fewer messages.** In local SGD each node trains alone, and the nodes average their weights
-#   every so many steps. With an average every 100 steps, the bytes fall to a hundredth. DiLoCo adds
-#   an optimizer for these averages.
+#   every so many steps. With an average every 100 steps, the bytes fall to a hundredth.
 # - **The right link.** Between GPUs, NCCL chooses a network interface, and prints it with
 #   ``NCCL_DEBUG=INFO``. If it is the slow one, set ``NCCL_SOCKET_IFNAME``, or
 #   ``GLOO_SOCKET_IFNAME`` for gloo.
@@ -194,8 +187,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    .. fold:: Your link has 10 ms latency. Does more bandwidth help?
 #
 #       It shortens only the second part of the formula. Over gloo, 10 ms add 40 ms to each
-#       all-reduce of two nodes, and with several :term:`buckets <bucket>` each may cost this again.
-#       Fewer all-reduces help.
+#       all-reduce of two nodes, so fewer all-reduces help.
 #
 #    .. fold:: You double the width of a language model, so it has four times as many weights. Does the link become the bottleneck?
 #

@@ -23,7 +23,7 @@ Gradient compression, with a communication hook
 #
 # .. lesson-diff:: comm_hooks
 #    :edit: average-in-a-hook
-#    :confirmed: d0bbc57dd3b0
+#    :confirmed: 5dcb3fdd23b3
 #
 #    ``register_comm_hook`` takes the hook and a state for its calls, which this hook does not need.
 #    During ``backward()``, DDP calls the hook once per full bucket. ``bucket.buffer()`` is one flat
@@ -98,7 +98,7 @@ Gradient compression, with a communication hook
 #    :expect: (?s)float32 +\| 22,276 \| +0.0e\+00.*bfloat16 \| 11,138.*fp16_compress_hook \| 11,138.*rank 1 +\| +1,620.*feedback \| +1,620.*BF16 all reduce
 #    :mark: PowerSGD|feedback
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks
+#    torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks
 #
 # - **DDP without a hook** calls its all-reduce in C++, where the lab cannot count it. The hook in
 #   float32 sends the same bucket, 5,569 numbers of 4 bytes, and its weights equal DDP's.

@@ -11,16 +11,15 @@ DataParallel: several devices in one process, and why not
 # **You need** the script of :doc:`0_intro`.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
-# changed line. Many scripts still have it, although PyTorch's documentation advises against it.
-# Without GPUs it silently calls the module as it is. This lab asks for two devices, but the module
-# is called once, with the whole batch of 8:
+# changed line. Many scripts still have it. Without GPUs it silently calls the module as it is. This
+# lab asks for two devices, but the module is called once, with the whole batch of 8:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
 #
 #    python docs/labs/silent.py
 #
-# So this lesson writes the steps out. They run on GPUs, or here on the CPU in place of two devices.
+# So this lesson writes the steps out. Without GPUs, the CPU takes the place of two devices.
 
 # %% [markdown]
 # Splitting each batch
@@ -32,11 +31,10 @@ DataParallel: several devices in one process, and why not
 #
 #    These are three of DP's four *primitives*, which run for every batch:
 #
-#    - **Scatter.** Each device gets a part of the batch. So ``--batch_size`` is the total here,
-#      while with DDP it is per process.
-#    - **Replicate.** Each device gets a copy of all weights. ``functional_call`` calls the module
-#      with these copies instead of the model's weights. Autograd records ``.to``, so the gradients of
-#      all copies add up in the originals, on the first device.
+#    - **Scatter.** Each device gets a part of the batch, so ``--batch_size`` is the total here.
+#    - **Replicate.** Each device gets a copy of all weights, and ``functional_call`` calls the
+#      module with this copy. Autograd records ``.to``, so the gradients of all copies add up in the
+#      originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
 #
 # .. run::
@@ -45,8 +43,7 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel@1 3 3
 #
-# There is one process, one optimizer and one checkpoint, so nothing else in the script changes. But
-# the devices work one after the other.
+# Each step makes two forward passes, but one after the other.
 
 # %% [markdown]
 # All parts at the same time
@@ -57,8 +54,7 @@ DataParallel: several devices in one process, and why not
 #    :confirmed: 3d13a4c05814
 #
 #    The fourth primitive is **parallel apply**: one thread per device calls the module. ``map``
-#    returns the outputs in the order of the parts, whichever finishes first. Otherwise outputs
-#    would be compared with the targets of other samples.
+#    returns the outputs in the order of the parts, so each output is compared with its own target.
 #
 # .. run::
 #    :expect: forward passes per step, in threads
@@ -80,8 +76,8 @@ DataParallel: several devices in one process, and why not
 # Why not
 # -------
 #
-# ``dp_or_ddp.py`` times a step of a larger model, four layers of 512, on one device, on two with
-# ``data_parallel``, and on two with DDP. Each device is a CPU core:
+# ``dp_or_ddp.py`` times a step of a larger model on one device, on two with ``data_parallel``, and
+# on two with DDP. Each device is a CPU core:
 #
 # .. run::
 #    :alone:
@@ -93,26 +89,27 @@ DataParallel: several devices in one process, and why not
 # other runs we measured 81 and 82% for ``data_parallel`` and 54 to 58% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
-#   GIL). On a CPU, autograd also runs the backward passes of all replicas in one thread, so here
-#   only the forward pass is faster. (On GPUs it has one thread per GPU.)
+#   GIL). On a CPU, only the forward pass is faster, because autograd runs all backward passes in
+#   one thread.
 # - **Weights travel in every step** from the first device to all others, and gradients travel back.
-#   DDP sends only gradients, during the backward pass. (On a CPU no weights travel, because all
-#   devices have the same memory.)
+#   DDP sends only gradients, during the backward pass.
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's
-#   state. This is why a script runs out of memory on GPU 0 only. With DDP every GPU holds the same.
+#   state. This is why a script runs out of memory on GPU 0 only.
+# - **Autocast loses its type.** ``torch.autocast`` holds for one thread. ``DataParallel`` switches it
+#   on in its threads, but not with your ``dtype``: ``bfloat16`` becomes ``float16``. Use it inside
+#   the model's ``forward()``.
 # - **One machine only**, because threads share one process.
 #
-# To get from DP to DDP, follow :doc:`your_script`. Three things differ: with DDP the batch size is
-# per process, each process sees the loss of its share, and the keys in DP's checkpoints begin
-# with ``module.`` (:doc:`symptoms`).
+# To get from DP to DDP, follow :doc:`your_script`. With DDP the batch size is per process, and each
+# process sees the loss of its share. The keys in DP's checkpoints begin with ``module.``
+# (:doc:`symptoms`).
 
 # %% [markdown]
 # Choosing GPUs
 # -------------
 #
 # Both DP and DDP use the GPUs that the process sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two GPUs
-# and renumbers them: inside the process, ``cuda:0`` is the machine's GPU 1, and ``cuda:1`` is its
-# GPU 5. So the script never contains a machine's numbers. torch reads the variable even without a
+# and renumbers them, so ``cuda:0`` is the machine's GPU 1. torch reads the variable even without a
 # GPU:
 #
 # .. run::
@@ -140,13 +137,12 @@ DataParallel: several devices in one process, and why not
 #
 #    .. fold:: A script with DP on 4 GPUs has a batch size of 256. Which batch size does it need with DDP?
 #
-#       64 per process. DP scatters the 256 samples, and each of DDP's processes loads its own 64.
+#       64 per process: the four processes load 256 samples together.
 #
 #    .. fold:: Replicas are copies, and each step makes new ones. What happens to a buffer that ``forward`` changes?
 #
-#       A replica's change is lost when the step ends. PyTorch's DP keeps only the change on the
-#       first device, where the replica shares the memory of the module. So batch normalisation
-#       keeps running means of the first part only.
+#       PyTorch's DP keeps only the change on the first device, where the replica shares the memory
+#       of the module. So batch normalisation keeps running means of the first part only.
 #
 #    .. fold:: Why does DDP need no "gather"?
 #

@@ -9,8 +9,7 @@ All-reduce by hand: averaging the gradients without DDP
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
 #
-# DDP hides its work in ``backward()``. This lesson replaces DDP by one visible :term:`all-reduce`,
-# which RETURNN calls ``reduce_type = "grad_explicit"``.
+# DDP hides its work in ``backward()``. This lesson replaces DDP by one visible :term:`all-reduce`.
 
 # %% [markdown]
 # Training without DDP
@@ -20,11 +19,10 @@ All-reduce by hand: averaging the gradients without DDP
 #
 # .. lesson-diff:: explicit_gradients
 #    :edit: train-without-ddp
-#    :confirmed: fbdc808b625c
+#    :confirmed: 7626dc9510b0
 #
-#    Each rank now trains its own model on its own share of the data. DDP's constructor also
-#    broadcast the weights of rank 0. Here, all ranks begin with the same weights because
-#    ``load_train_objs`` sets the same seed.
+#    Each rank now trains its own model on its own share of the data. All ranks begin with the same
+#    weights, because ``load_train_objs`` sets the same seed.
 #
 # .. run::
 #    :expect: gradients its own
@@ -58,7 +56,8 @@ All-reduce by hand: averaging the gradients without DDP
 #    python -m tools.series run --probe explicit_gradients 3 3
 #
 # The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights,
-# which also equal DDP's:
+# which also equal DDP's. Here ``forks.py`` trains both scripts on two ranks, as torchrun would, and
+# ``same.py`` compares the checkpoints:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -67,25 +66,24 @@ All-reduce by hand: averaging the gradients without DDP
 #    python docs/labs/forks.py 2 beyond/explicit_gradients.py multinode.py 10 10 | grep saved
 #    python docs/labs/same.py explicit_gradients_2.pt multinode_2.pt
 #
-# With two ranks every bit is the same. With four, the scripts may add the gradients in different
-# orders, so the weights agree up to rounding.
+# With four ranks, the scripts may add the gradients in different orders, so the weights agree up to
+# rounding.
 
 # %% [markdown]
 # What DDP adds
 # -------------
 #
 # - **Overlap.** This script computes all gradients, then sends them. DDP sends the first
-#   :term:`bucket` while ``backward()`` still computes the other gradients (see the figures in
-#   :doc:`1_theory`).
-# - **Equal weights at the start**, whatever the seed. DDP also broadcasts buffers, such as the
-#   running means of batch normalisation.
+#   :term:`bucket` while ``backward()`` still computes the other gradients (:doc:`1_theory`).
+# - **Equal weights at the start**, whatever the seed, because DDP's constructor broadcasts the
+#   weights of rank 0. It also broadcasts buffers.
 # - **Parameters without a gradient.** If a rank does not use a parameter in a step, its ``.grad``
 #   is None. Then ``parameters_to_vector`` fails, and the other ranks hang in ``all_reduce`` until
 #   that rank ends. DDP has ``find_unused_parameters``.
 #
-# In return, you can do with the gradients what DDP does not offer: send them every second step
-# only, clip them per rank before the average, or look at them on the way. For the most usual
-# changes, DDP has hooks, which keep the overlap.
+# In return, you can change the gradients on the way, for example clip them per rank before the
+# average. For the most usual changes, DDP has hooks, which keep the overlap
+# (:doc:`beyond_comm_hooks`).
 
 # %% [markdown]
 # What you can do now
@@ -104,9 +102,9 @@ All-reduce by hand: averaging the gradients without DDP
 #    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
 #
 #       The result is the same, but takes longer: the GPT of this series would send dozens of
-#       messages per step, each with its latency.
+#       messages per step.
 #
 #    .. fold:: One rank's model starts with other weights. DDP repairs that. What happens here?
 #
 #       The ranks apply equal gradients to unequal weights, so the difference stays forever, without
-#       an error. The gradients are averages over two different models.
+#       an error.

@@ -24,7 +24,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # .. lesson-diff:: local_sgd
 #    :edit: average-no-gradients
-#    :confirmed: 5e81e5f61afb
+#    :confirmed: efe82ebca280
 #
 #    ``no_sync()`` sets this attribute while its block runs. Here it is set for the whole training.
 #    DDP is still useful, because its constructor broadcasts the weights of rank 0, so all copies
@@ -78,7 +78,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :show: 0 6
 #    :mark: kill -9|Resuming|not equal
 #
-#    python docs/labs/kill.py 10 python -m tools.series run local_sgd@2 20 4
+#    . launch/restarts.sh; python docs/labs/kill.py 10 python -m tools.series run local_sgd@2 20 4
 #    mv local_sgd_2.pt killed.pt
 #    python -m tools.series run local_sgd@2 20 4 | tail -n 1
 #    python docs/labs/same.py local_sgd_2.pt killed.pt
@@ -98,9 +98,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :show: 0 6
 #    :mark: kill -9|Resuming|equal, bit
 #
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 10 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m beyond.local_sgd 20 4
+#    . launch/restarts.sh; python docs/labs/kill.py 10 torchrun --standalone --nproc_per_node=2 -m beyond.local_sgd 20 4
 #    mv local_sgd.pt killed.pt
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.local_sgd 20 4 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.local_sgd 20 4 | tail -n 1
 #    python docs/labs/same.py local_sgd.pt killed.pt
 #
 # The price: a save is now an average too, so saving more often gives a slightly different model.
@@ -146,7 +146,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :expect: every 100 \| loss
 #    :alone:
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m docs.labs.sync_every 20
+#    torchrun --standalone --nproc_per_node=2 -m docs.labs.sync_every 20
 #
 # N = 1 gains nothing, because it sends at every step, and two messages where DDP sends one. Larger
 # N gain a lot, because the model is tiny and much of its time is messages. If your step waits for
@@ -171,7 +171,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # .. lesson-diff:: local_sgd_by_time
 #    :edit: let-one-clock-decide
-#    :confirmed: 62ae3441a528
+#    :confirmed: fb0f7b24fc3b
 #
 #    A broadcast per step would cost about as much as an average of this small model, so the ranks
 #    broadcast only every ``SYNC_EVERY`` steps. They count the same steps, so all of them take part.
@@ -200,7 +200,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :status: 1
 #
 #    sed 's/dist.broadcast(elapsed, src=0)/elapsed += dist.get_rank()/' beyond/local_sgd_by_time.py > own_clocks.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 own_clocks.py 50 10 2>&1 | grep -o 'Is there.*'
+#    torchrun --standalone --nproc_per_node=2 own_clocks.py 50 10 2>&1 | grep -o 'Is there.*'
 #
 # The same broadcast works for other decisions: to stop early, to save after an hour, or to skip a
 # bad batch.
@@ -218,7 +218,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # .. lesson-diff:: diloco
 #    :edit: treat-the-difference-as-a-gradient
-#    :confirmed: 0dd7956d6bdc
+#    :confirmed: 39bf38baf128
 #
 #    ``anchor`` holds the weights with which all copies began, as one vector. Gradient descent
 #    subtracts a gradient, so the *outer gradient* is the anchor minus the average. SGD moves the
@@ -249,8 +249,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 #    sed 's/^SYNC_EVERY = 10/SYNC_EVERY = 1/' beyond/local_sgd.py > averages.py
 #    sed 's/^SYNC_EVERY = 10/SYNC_EVERY = 1/; s/^OUTER = .*/OUTER = {"lr": 1}/' beyond/diloco.py > rate_1.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 averages.py 5 5 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 rate_1.py 5 5 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 averages.py 5 5 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 rate_1.py 5 5 | tail -n 1
 #    python docs/labs/distance.py averages.pt rate_1.pt
 
 # %% [markdown]
@@ -289,7 +289,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :show: 0 1
 #    :mark: Epoch +(8|11) . loss|kill -9|Resuming
 #
-#    python docs/labs/kill.py 10 python -m tools.series run diloco@2 20 4
+#    . launch/restarts.sh; python docs/labs/kill.py 10 python -m tools.series run diloco@2 20 4
 #
 # The loss becomes a hundred times as high, and no error says why. The restarted run has loaded the
 # weights, but its anchor holds the initial ones. So the first outer gradient is the progress of all
@@ -308,9 +308,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :show: 0 3
 #    :mark: kill -9|Resuming|equal, bit
 #
-#    OMP_NUM_THREADS=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python docs/labs/kill.py 10 torchrun --standalone --nproc_per_node=2 --max-restarts=3 -m beyond.diloco 20 4
+#    . launch/restarts.sh; python docs/labs/kill.py 10 torchrun --standalone --nproc_per_node=2 -m beyond.diloco 20 4
 #    mv diloco.pt killed.pt
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.diloco 20 4 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.diloco 20 4 | tail -n 1
 #    python docs/labs/same.py diloco.pt killed.pt
 
 # %% [markdown]

@@ -10,9 +10,8 @@ Profiler and flight recorder: looking inside a step
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# The script prints samples per second. If that number is too low, it does not say whether one rank
-# is slower than the others, or the network is slow. The speed of a single rank does not tell
-# either: a step ends when the slowest rank is done, so all ranks need the same time. You have to
+# If a run is slow, its samples per second do not say whether one rank is slow or the network. All
+# ranks need the same time, because a step ends only when the slowest rank is done. So you have to
 # look inside the step, on each rank.
 
 # %% [markdown]
@@ -21,16 +20,15 @@ Profiler and flight recorder: looking inside a step
 #
 # .. lesson-diff:: look_inside
 #    :edit: record-one-epoch
-#    :confirmed: 9c8b60175a83
+#    :confirmed: 9cbf78e01d50
 #
 #    ``torch.profiler`` records every operation of this process, with its start and duration. Each
-#    rank exports its own file, a *trace*, in the format of the Chrome browser.
+#    rank exports its own file, a *trace*.
 #
-#    A trace of the whole training would be too large, and recording slows training down. So
-#    ``schedule`` selects one epoch, and ``profiler.step()`` marks the end of an epoch. The first is
-#    the ``warmup``: the profiler drops it, because it contains the start. The second is ``active``:
-#    after it, the profiler calls ``on_trace_ready``. With ``repeat=1`` the profiler then stays off.
-#    (Usually ``step()`` is called per batch, but these epochs are small.)
+#    Recording slows training down, so ``schedule`` selects one epoch, and ``profiler.step()`` marks
+#    the end of an epoch. The first is the ``warmup``: the profiler drops it, because it contains
+#    the start. The second is ``active``: after it, the profiler calls ``on_trace_ready``. With
+#    ``repeat=1`` the profiler then stays off. (Usually ``step()`` is called per batch.)
 #
 #    ``record_shapes`` also stores the shape of each input, which tells an all-reduce of gradients
 #    from one of the loss.
@@ -41,16 +39,15 @@ Profiler and flight recorder: looking inside a step
 #
 #    python -m tools.series run --probe look_inside 3 3
 #
-# Each trace has 33 all-reduces: 32 for the steps, and one for the sum of the losses. (The lines
-# with ``USDT`` come from Kineto, the library below the profiler. ``KINETO_LOG_LEVEL=6`` silences
-# it.) The training itself does not change:
+# Each trace has 33 all-reduces: 32 for the steps, and one for the sum of the losses.
+# ``KINETO_LOG_LEVEL=6`` silences the lines with ``USDT``. The training itself does not change:
 #
 # .. run::
 #    :expect: (?m)^equal
 #    :show: 0 6
 #
-#    KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.look_inside 10 10 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
+#    KINETO_LOG_LEVEL=6 torchrun --standalone --nproc_per_node=2 -m beyond.look_inside 10 10 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
 #    python docs/labs/same.py look_inside.pt multinode.pt
 
 # %% [markdown]
@@ -58,20 +55,20 @@ Profiler and flight recorder: looking inside a step
 # ------------------
 #
 # To have something to find, make rank 1 slow: it sleeps for 10 ms before each ``backward()``. Then
-# read both traces, where an all-reduce is called ``gloo:all_reduce``, or ``nccl:all_reduce`` over
-# NCCL:
+# read both traces:
 #
 # .. run::
+#    :alone:
 #    :expect: rank 0 \| 33 all-reduces: 32 of \[\[21\]\] \+ 1 of \[\[2\]\] \| \d+ ms, \d\d\d+ of them waiting
 #    :mark: waiting
 #
 #    sed 's/loss.backward()/time.sleep(0.01 * dist.get_rank()); loss.backward()/' beyond/look_inside.py > beyond/slow_rank.py
-#    KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2
+#    KINETO_LOG_LEVEL=6 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2
 #    python docs/labs/traces.py rank0.trace.json rank1.trace.json
 #
 # An all-reduce cannot end before the last rank has begun it, so both ranks leave it at about the
-# same time. So **the rank that spends the most time in all-reduces is not the slow one. It is the
-# one that waits.**
+# same time. **The rank that spends the most time in all-reduces is not the slow one. It is the one
+# that waits.**
 
 # %%
 import re
@@ -80,7 +77,7 @@ import lab
 
 log = lab.run(
     "sed 's/loss.backward()/time.sleep(0.01 * dist.get_rank()); loss.backward()/' beyond/look_inside.py > beyond/slow_rank.py",
-    "KINETO_LOG_LEVEL=6 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2",
+    "KINETO_LOG_LEVEL=6 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2",
     "python docs/labs/traces.py rank0.trace.json rank1.trace.json",
 )
 pattern = r"step (\d+) \| rank (\d) \| forward +(\S+) \| all-reduce +(\S+) to +(\S+)"
@@ -102,19 +99,15 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS[:2]]
 figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outside upper right", ncols=2)
 
 # %% [markdown]
-# To see everything in a trace, open the file at https://ui.perfetto.dev. Three hints:
+# To see everything in a trace, open the file at https://ui.perfetto.dev.
 #
 # - **Several machines** have several clocks. Align the traces at the *end* of an all-reduce,
 #   because all ranks leave it together.
 # - **On GPUs** the trace also has the kernels. Look at those of NCCL, because the call on the CPU
-#   only enqueues them. On a waiting rank, the kernel uses the GPU until the last rank has come.
+#   only enqueues them.
 # - **Many ranks**: `Holistic Trace Analysis
 #   <https://github.com/facebookresearch/HolisticTraceAnalysis>`__ reads all traces of a run and
 #   sums up who computed, communicated or waited.
-#
-# Horovod's *timeline* showed in a phase ``NEGOTIATE_ALLREDUCE`` when each rank was ready for a
-# tensor (`its documentation <https://horovod.readthedocs.io/en/stable/timeline_include.html>`__).
-# In the traces, compare instead when each rank starts the same all-reduce.
 
 # %% [markdown]
 # A hang: the flight recorder
@@ -122,20 +115,20 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 # A trace is written when the epoch ends, so a run that hangs writes none. For this, torch has the
 # *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape and
-# the lines of code that called them. Over gloo, torch 2.13.0 records by default, up to 2,000 calls.
+# lines of code. Over gloo, torch 2.13.0 records by default.
 #
-# In this lab only rank 0 sums its loss, a common mistake. From then on, the ranks call different
-# collectives. The lab sets a timeout of five seconds and then saves what was recorded:
+# In this lab only rank 0 sums its loss, a common mistake, so the ranks then call different
+# collectives. After a timeout of five seconds, the lab saves what was recorded:
 #
 # .. run::
 #    :expect: (?s)#3 \| all ranks \| gloo:all_reduce \[\[21\]\]\n#4 \| rank 0 \| gloo:all_reduce \[\[2\]\].*#4 \| rank 1 \| gloo:broadcast \[\[20\]\]
 #    :mark: #4
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/mismatch.py
+#    torchrun --standalone --nproc_per_node=2 docs/labs/mismatch.py
 #    python docs/labs/flights.py flight_0 flight_1
 #
-# The error of both ranks says only that they waited. The recorders tell more: call number 4 is an
-# all-reduce of two numbers on rank 0 and a broadcast on rank 1. This is how the lab saved the
+# The errors of both ranks say only that they waited. The recorders say that call number 4 is an
+# all-reduce of two numbers on rank 0, and a broadcast on rank 1. This is how the lab saved the
 # records:
 #
 # .. literalinclude:: ../labs/mismatch.py
@@ -144,8 +137,8 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # ``_dump_fr_trace`` is not a public function, and may change. Over NCCL you need no code: with
 # ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` each rank writes the file when a collective times out (`tutorial
 # <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's
-# ``torchfrtrace`` compares such files, but in torch 2.13.0 it fails with a ``KeyError`` on those of
-# gloo. So this page has ``flights.py``.
+# ``torchfrtrace`` compares such files. In torch 2.13.0 it fails with a ``KeyError`` on those of
+# gloo, so this page uses ``flights.py``.
 
 # %% [markdown]
 # What you can do now
@@ -159,8 +152,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 #    .. fold:: Rank 3 of 8 spends 2 ms in all-reduces per step, and each other rank 40 ms. Which rank do you look at?
 #
-#       Rank 3. The others wait for it in their all-reduces. Once it comes, the all-reduce takes 2
-#       ms.
+#       Rank 3. The others wait for it, and once it comes, the all-reduce takes 2 ms.
 #
 #    .. fold:: All ranks spend 40 ms in all-reduces, and they begin them at the same time. What now?
 #
@@ -170,5 +162,5 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 #    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
 #
-#       Rank 1 has not come to call 812: it is still computing, it is waiting for something else, or
-#       it has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.
+#       Rank 1 has not come to call 812: it is still computing, it waits for something else, or it
+#       has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.

@@ -10,8 +10,8 @@ Several nodes, started by hand without torchrun
 #
 # **You need** the script of :doc:`2_multigpu`. A :term:`node` is a machine.
 #
-# Many older scripts are started once on each node, with ``--nodes``, ``--gpus`` and ``--nr``, the
-# number of the node. ``multigpu.py`` cannot be started like that. Its processes meet on
+# Many older scripts are started once on each node, as in ``main.py --nodes 2 --gpus 4 --nr 0
+# --epochs 10``, where ``--nr`` is the number of the node. ``multigpu.py`` cannot be started like that. Its processes meet on
 # ``localhost``, at a port that it chooses itself, so no other node can find them. And it counts its
 # processes from 0 on every machine, so two nodes would both have rank 0.
 
@@ -86,8 +86,7 @@ Several nodes, started by hand without torchrun
 #    ``required=True`` matters most for ``--nr``. With a default of 0, a node without the option
 #    would silently claim the ranks of node 0.
 #
-# ``--gpus`` is the number of processes per node. Without a GPU, they run on the CPU. This is one
-# node alone:
+# ``--gpus`` is the number of processes per node. This is one node alone:
 #
 # .. run::
 #    :expect: Epoch 50 \| checkpoint saved
@@ -96,8 +95,8 @@ Several nodes, started by hand without torchrun
 #    {nodes_by_hand}
 #
 # For two nodes, run one command on each, in any order. The commands differ only in ``--nr``. Here
-# one machine plays both nodes. On two machines, ``MASTER_ADDR`` is the host name of node 0, such as
-# ``node1``, and you choose the port:
+# one machine plays both nodes. On two machines, ``MASTER_ADDR`` is the host name of node 0, and you
+# choose the port. The four processes train the same model as four under torchrun:
 #
 # .. run::
 #    :expect: node 0 \| Epoch 12 \| checkpoint[\s\S]*equal, bit for bit
@@ -105,14 +104,8 @@ Several nodes, started by hand without torchrun
 #
 #    cat docs/labs/by_hand.sh
 #    sh docs/labs/by_hand.sh
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 multinode.py 12 12 | tail -n 1
+#    torchrun --standalone --nproc_per_node=4 multinode.py 12 12 | tail -n 1
 #    python docs/labs/same.py nodes_by_hand.pt multinode.pt
-#
-# Four processes started by hand train the same model as four under torchrun.
-#
-# Widely read notes on DDP start ``main.py --nodes 2 --gpus 2 --nr 0 --epochs 50``. Here the epochs
-# are the first argument, and ``--init`` is added. Where such a command for several nodes leaves out
-# ``--nr``, no node can compute its ranks.
 
 # %% [markdown]
 # Three mistakes
@@ -126,8 +119,8 @@ Several nodes, started by hand without torchrun
 #
 #    python -m beyond.nodes_by_hand --nodes 2 --gpus 2 50 10
 #
-# **A node that never comes.** The node that waits for it prints nothing for five minutes. This copy
-# of the script waits five seconds:
+# **A node that never comes.** The node that waits for it prints nothing for five minutes. In this
+# copy of the script it waits five seconds, to which torch adds one:
 #
 # .. run::
 #    :expect: cannot meet the other processes .*1/2 clients
@@ -137,13 +130,10 @@ Several nodes, started by hand without torchrun
 #    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
 #    python impatient.py --nodes 2 --gpus 1 --nr 0 --init tcp://localhost:$((20000 + $$ % 10000)) 50 10 2>&1 | tail -n 1
 #
-# The copy ended a second later, because torch adds one to the wait for clients. If node 0 is the
-# one that never comes, node 1 waits up to three times as long, because torch tries to connect a
-# second time.
+# If node 0 is the one that never comes, node 1 waits up to three times as long.
 #
-# **A number given twice.** If both nodes are numbered 0, the ranks are 0, 1, 0 and 1, and all four
-# wait for ranks 2 and 3, which no process has. Here, with one process per node, two ranks 0 wait
-# for rank 1:
+# **A number given twice.** If both nodes are numbered 0, no process has the ranks 2 and 3, and all
+# four processes wait for them. Here, with one process per node, two ranks 0 wait for rank 1:
 #
 # .. run::
 #    :expect: (cannot meet the other processes[\s\S]*){2}
@@ -151,14 +141,7 @@ Several nodes, started by hand without torchrun
 #    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
 #    for node in one another; do python impatient.py --nodes 2 --gpus 1 --nr 0 --init file:store 50 10 2>&1 | tail -n 1 & done; wait
 #
-# On one machine, with ``env://`` or ``tcp://``, the second rank 0 ends sooner: ``address already in
-# use``. End the processes on all nodes before you start again, because the wrong ranks have already
-# left their addresses with the others. With ``file:``, delete the file, too.
-#
-# .. fold:: What if ``--nr`` counts from 1?
-#
-#    Then no process has rank 0. With ``tcp://`` or ``env://``, no process listens, and after its
-#    wait each node says that it could not connect.
+# End the processes on all nodes before you start again. With ``file:``, delete the file, too.
 
 # %% [markdown]
 # What torchrun does instead
@@ -168,9 +151,7 @@ Several nodes, started by hand without torchrun
 #   agree on the numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. Here, ``mp.spawn`` ends its own node, the other nodes lose their
-#   connection and end, and you start everything again.
-# - **Resuming.** ``multigpu_torchrun.py`` resumes from the last checkpoint. This script begins
-#   afresh.
+#   connection and end, and you start everything again, from the first epoch.
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
 
@@ -190,8 +171,7 @@ Several nodes, started by hand without torchrun
 #    .. fold:: Node 0 has four GPUs and node 1 has two. Why does the formula fail?
 #
 #       Node 0 computes the ranks 0 to 3 of 8, and node 1 the ranks 2 and 3 of 4. They disagree on
-#       the world size, and two ranks exist twice. Each node would have to know the number of GPUs
-#       on the nodes before it, and in all.
+#       the world size, and two ranks exist twice.
 #
 #    .. fold:: Node 0 was killed, and a second run meets at the same ``file:`` URL. Why does it fail?
 #

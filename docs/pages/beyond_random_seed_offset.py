@@ -11,8 +11,7 @@ A seed per rank instead of shards
 # **You need** the script of :doc:`4_multinode`.
 #
 # Some data, such as a stream, cannot be divided into shards. Then each rank can draw from all data,
-# with its own random seed. RETURNN calls these two ways ``"shard"`` and ``"random_seed_offset"``,
-# and its documentation recommends the second.
+# with its own random seed.
 
 # %% [markdown]
 # Drawing from all data
@@ -20,22 +19,18 @@ A seed per rank instead of shards
 #
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
 # rank takes its own positions. So all ranks must agree on the number of samples and on their
-# positions. A stream has neither. Data too large to shuffle as a whole have no such order either,
-# because each rank shuffles some files, or a buffer.
+# positions. A stream has neither.
 #
-# The other way needs no agreement, because each rank draws at random from all data until it has its
-# share:
+# The other way needs no agreement, because each rank draws at random until it has its share:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data
-#    :confirmed: cd2cf3734562
+#    :confirmed: 79d0619736c1
 #
 #    :torch:`torch.utils.data.RandomSampler` shuffles all 2,048 samples and stops after ``share`` of
-#    them, so an epoch has as many steps as before. If the number of samples is not a multiple of
-#    the number of processes, each epoch leaves out a few, different ones each time.
+#    them, so an epoch has as many steps as before.
 #
-#    The sampler has its own random generator, so that the order depends only on the epoch, and not
-#    on what else draws random numbers.
+#    The sampler has its own random generator, so that the order depends only on the epoch.
 #
 # .. run::
 #    :expect: (?s)first (\d+)\n.*first \1\n
@@ -44,8 +39,7 @@ A seed per rank instead of shards
 #    python -m tools.series run --probe random_seed_offset@1 3 3
 #
 # The loss falls, and nothing looks wrong. But ``first``, the first sample of the last epoch, is the
-# same on both ranks, and so are all others. Each epoch uses only half of the data, and two
-# processes do the same work.
+# same on both ranks, and so are all others. Each epoch uses only half of the data.
 
 # %% [markdown]
 # A seed per rank
@@ -83,47 +77,76 @@ A seed per rank instead of shards
 #    1 − (1 − 1/N)\ :sup:`N`
 #
 # ``seen.py`` trains for 20 epochs with a given script, and counts how often each sample is read.
-# First come the two extremes on four ranks: shards, and this lesson's script with one seed for all
-# ranks. Then comes this lesson's script on 1, 2, 4 and 8 ranks:
+# First come two extremes on four ranks, shards and one seed for all ranks, then this lesson's
+# script on 1, 2, 4 and 8 ranks:
 #
 # .. run::
 #    :expect: (?s)seen 100.0%.*seen 25.0%.*s 1 . seen 100.0%.*s 2 . seen 7[45]\..*s 4 . seen 6[89]\..*s 8 . seen 6[56]\.
 #    :mark: seen
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 docs/labs/seen.py multinode
+#    torchrun --standalone --nproc_per_node=4 docs/labs/seen.py multinode
 #    sed 's/ + dist.get_rank()  # never twice//' beyond/random_seed_offset.py > one_seed.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 docs/labs/seen.py one_seed
-#    for n in 1 2 4 8; do OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done
+#    torchrun --standalone --nproc_per_node=4 docs/labs/seen.py one_seed
+#    for n in 1 2 4 8; do torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done
 #
 # ``seen`` is measured. ``independent draws`` is the formula, which approaches 1 − 1/e, or 63.2 %,
-# as the number of ranks grows.
+# as the number of ranks grows. The last number is the share of the samples that an epoch uses more
+# than once.
 #
-# The last number is the share of the samples that an epoch uses more than once: two ranks may draw
-# the same sample, because neither knows of the other.
+# In the figure, the measured shares lie on the line of the formula. On four ranks, a seed per rank
+# uses about two thirds of the data in an epoch, and one seed for all ranks a quarter:
+
+# %%
+import re
+
+import lab
+
+log = lab.run(
+    "torchrun --standalone --nproc_per_node=4 docs/labs/seen.py multinode",
+    "sed 's/ + dist.get_rank()  # never twice//' beyond/random_seed_offset.py > one_seed.py",
+    "torchrun --standalone --nproc_per_node=4 docs/labs/seen.py one_seed",
+    "for n in 1 2 4 8; do torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done",
+)
+found = re.findall(r"ranks (\d+) \| seen ([\d.]+)%, independent draws ([\d.]+)%", log)
+shards, one_seed, *offset = [tuple(map(float, numbers)) for numbers in found]
+ranks, seen, formula = zip(*offset, strict=True)
+
+figure, axes = lab.picture(
+    "The share of the samples that an epoch uses. With a seed per rank: "
+    + ", ".join(f"{share:.0f} % on {n:.0f}" for n, share in zip(ranks, seen, strict=True))
+    + f" ranks. On {shards[0]:.0f} ranks with shards: {shards[1]:.0f} %. "
+    f"With one seed for all: {one_seed[1]:.0f} %.",
+    height=2.6,
+)
+axes.plot(ranks, formula, color=lab.COLORS[0], label="formula", zorder=1)
+axes.plot(ranks, seen, "o", color=lab.COLORS[0], label="a seed per rank")
+axes.plot(*shards[:2], "s", color=lab.COLORS[2], label="shards")
+axes.plot(*one_seed[:2], "D", color=lab.COLORS[1], label="one seed for all ranks")
+axes.set_xscale("log", base=2)
+axes.set(xticks=ranks, xticklabels=[f"{n:.0f}" for n in ranks], xlabel="ranks")
+axes.set(ylim=(0, 108), ylabel="samples used, %")
+axes.legend(loc="lower left")
 
 # %% [markdown]
 # When that is fine
 # -----------------
 #
-# A sample that this epoch leaves out has the same chance again in the next. Here are both scripts
-# after eight epochs on two processes:
+# A sample that this epoch leaves out has the same chance again in the next. After eight epochs on
+# two processes, both scripts have about the same loss:
 #
 # .. run::
 #    :expect: (?s)multinode: Epoch 8 . loss 0\.(09|10).*random_seed_offset: Epoch 8 . loss 0\.(09|10)
 #
-#    echo multinode: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 multinode.py 8 8 | grep "8 | loss")
-#    echo random_seed_offset: $(OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.random_seed_offset 8 8 | grep "8 | loss")
-#
-# The losses are about the same, so the model learns as fast.
+#    echo multinode: $(torchrun --standalone --nproc_per_node=2 multinode.py 8 8 | grep "8 | loss")
+#    echo random_seed_offset: $(torchrun --standalone --nproc_per_node=2 -m beyond.random_seed_offset 8 8 | grep "8 | loss")
 #
 # - **It is fine for training** on a stream, on data too large to shuffle as a whole, or on data
-#   that you go through once or less. There, an "epoch" is only a number of steps.
+#   that you go through once or less.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
 # - **It gives up** :term:`parity`. Two processes draw other samples than one, so you cannot check
 #   your changes by comparing their weights. Check them with shards first.
-# - **It gains nothing here.** These data are in memory, and this ``RandomSampler`` orders all of
-#   them on every rank, as ``DistributedSampler`` does. With your own stream, keep only the second
-#   edit: seed the stream's shuffling with the epoch *and* the rank.
+# - **It gains nothing here**, because these data are in memory. With your own stream, keep only the
+#   second edit: seed the stream's shuffling with the epoch *and* the rank.
 
 # %% [markdown]
 # What you can do now
@@ -137,9 +160,9 @@ A seed per rank instead of shards
 #
 #    .. fold:: You forget the rank in the seed, with 8 processes. How does it show?
 #
-#       Hardly, because the loss falls. But all ranks compute the same gradient, so their average is
-#       that of one rank. You pay for eight processes and train as with one, on an eighth of the
-#       data per epoch. Print the first index on every rank, as the probe does.
+#       Hardly, because the loss falls. But all ranks compute the same gradient, so you pay for
+#       eight processes and train as with one. Print the first index on every rank, as the probe
+#       does.
 #
 #    .. fold:: Which share of the data has not been used after 3 epochs with 2 ranks?
 #
@@ -149,6 +172,5 @@ A seed per rank instead of shards
 #    .. fold:: After 10 epochs on 8 processes, you resume on 4. Which samples do they draw?
 #
 #       They draw with other seeds than 8 processes would, because the number of processes is part
-#       of the seed. Epoch 10, counted from 0, now has the seeds 40 to 43. Epoch 5 had them too, so
-#       these orders begin as they did there, and only the shares are longer. For training, this
-#       does no harm.
+#       of the seed. Epoch 10, counted from 0, now has the seeds 40 to 43, which epoch 5 had, too.
+#       For training, this does no harm.

@@ -30,7 +30,7 @@ Scaling the learning rate with the processes
 #
 # .. lesson-diff:: scale_lr
 #    :edit: multiply-the-rate
-#    :confirmed: 884fea2decce
+#    :confirmed: ad93e063d161
 #
 #    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known, and every
 #    rank computes the same rate. With one process, the script trains as ``multinode.py`` does.
@@ -196,8 +196,8 @@ panes[0].legend()
 #    :show: 0 1
 #    :mark: 'lr'|Resuming
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 5 5
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=4 -m beyond.scale_lr 7 7
+#    torchrun --standalone --nproc_per_node=2 -m beyond.scale_lr 5 5
+#    torchrun --standalone --nproc_per_node=4 -m beyond.scale_lr 7 7
 #    python -c "import torch; print(torch.load('scale_lr.pt')['optimizer']['param_groups'])"
 #
 # Four processes trained with 0.002, not 0.004. If the world size may change, as with torchrun's

@@ -22,7 +22,7 @@ Unequal numbers of batches, and Join
 #
 # .. lesson-diff:: uneven
 #    :edit: read-unequal-shares
-#    :confirmed: 3e5642a62556
+#    :confirmed: 1a2310caeeea
 #
 #    With two ranks, rank 0 takes the first quarter of the 2,048 samples, which is 16 batches of 32,
 #    and rank 1 takes the other 48 batches.
@@ -37,7 +37,7 @@ Unequal numbers of batches, and Join
 #    :mark: Received data
 #
 #    python -m tools.series show uneven@1 > beyond/no_join.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.no_join 3 3 2>&1 | grep -o "Received data.*"
+#    torchrun --standalone --nproc_per_node=2 -m beyond.no_join 3 3 2>&1 | grep -o "Received data.*"
 #
 # Training fails in the first epoch. After its 16 batches, rank 0 calls ``all_reduce(totals)``,
 # which sends two numbers. Rank 1 is in ``backward()`` of its batch 17, where DDP sends 21
@@ -87,7 +87,7 @@ Unequal numbers of batches, and Join
 #
 #    python docs/labs/uneven_mean.py 10 by_hand.pt
 #    python -m tools.series show uneven@2 > beyond/stale.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.stale 10 10 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.stale 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt stale.pt
 #
 # The weights differ by more than rounding, and the momenta are wrong. ``Join`` makes no optimizer
@@ -108,7 +108,7 @@ Unequal numbers of batches, and Join
 #    :mark: uneven.pt from
 #
 #    python docs/labs/uneven_mean.py 10 by_hand.pt
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
 # The two ranks now train exactly as one process does. A resumed run also ends like an uninterrupted
@@ -118,9 +118,9 @@ Unequal numbers of batches, and Join
 #    :expect: (?m)^equal, bit for bit
 #    :mark: ^equal|Resuming
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 5 5 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 5 | grep -v loss
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 --checkpoint_path whole.pt | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 5 5 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 5 | grep -v loss
+#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 --checkpoint_path whole.pt | tail -n 1
 #    python docs/labs/same.py uneven.pt whole.pt
 
 # %% [markdown]

@@ -10,9 +10,8 @@ ZeRO: sharding the optimizer's state
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# DDP repeats everything on every rank: the weights, the gradients and the optimizer's state. The
-# state is often the largest: SGD with momentum keeps one number per weight, and AdamW keeps two.
-# All ranks hold the same state, because they make the same update from the same gradients.
+# DDP keeps a copy of the weights, the gradients and the optimizer's state on every rank. The state
+# is often the largest: SGD with momentum keeps one number per weight, and AdamW keeps two.
 #
 # ZeRO (`Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__) removes the copies. In its
 # first stage, each rank updates a part of the weights, and holds the optimizer's state for that
@@ -23,9 +22,42 @@ ZeRO: sharding the optimizer's state
 #    :expect: per rank: 2,777,600, 2,777,600
 #    :mark: with ZeRO
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
+#    torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
+#    torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
 #
+# The figure shows that a second process leaves the state per rank as it is under DDP, and halves it
+# with ZeRO:
+
+# %%
+import re
+
+import lab
+
+log = lab.run(
+    "torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py",
+    "torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py",
+)
+bars = {"DDP": [], "ZeRO": []}  # for rank 0 of 1, rank 0 of 2, and rank 1 of 2
+for whole, parts in re.findall(r"([\d,]+) numbers of .*\n.*per rank: (.+)", log):
+    parts = [int(part.replace(",", "")) / 1e6 for part in parts.split(", ")]
+    bars["ZeRO"] += parts
+    bars["DDP"] += [int(whole.replace(",", "")) / 1e6] * len(parts)
+(ddp, *_), (zero, *_, half) = bars["DDP"], bars["ZeRO"]
+
+figure, axes = lab.picture(
+    f"The optimizer's state of a rank, in millions of numbers. With one process, it is {ddp:.1f} "
+    f"under DDP and {zero:.1f} with ZeRO. With two processes, each rank holds {ddp:.1f} under DDP "
+    f"and {half:.1f} with ZeRO.",
+    height=2.3,
+)
+for (name, heights), left in zip(bars.items(), (-0.2, 0.2), strict=True):
+    drawn = axes.bar([rank + left for rank in range(3)], heights, 0.38, label=name)
+    axes.bar_label(drawn, fmt="%.1f")
+axes.set(xticks=range(3), xticklabels=["rank 0 of 1", "rank 0 of 2", "rank 1 of 2"])
+axes.set(ylabel="million numbers", ylim=(0, 6.5))
+figure.legend(loc="outside upper right", ncols=2)
+
+# %% [markdown]
 # Per weight, DDP with AdamW needs four numbers on every rank: the weight, its gradient and two of
 # state. With ZeRO on 8 ranks, it needs 2 + 2/8 = 2.25.
 
@@ -35,16 +67,16 @@ ZeRO: sharding the optimizer's state
 #
 # .. lesson-diff:: zero
 #    :edit: shard-the-state
-#    :confirmed: 3a824cc0b7fb
+#    :confirmed: dcdd8249b0be
 #
-#    **The constructor** takes the class of an optimizer and its options. It assigns each parameter
-#    to one rank, and creates an SGD optimizer for the parameters of this rank. ``step()`` updates
-#    these parameters, then every rank broadcasts its own to the others.
+#    **The constructor** assigns each parameter to one rank, and creates an SGD optimizer for the
+#    parameters of this rank. ``step()`` updates these parameters, then every rank broadcasts its
+#    own to the others.
 #
 #    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
-#    divides the state within it. Without that argument, it divides the state among all ranks. That
-#    saves more memory, but each step broadcasts weights between the nodes, and no node holds the
-#    whole state for its checkpoint.
+#    divides the state within it. Without that argument, ZeRO uses all ranks. That saves more
+#    memory, but each step broadcasts weights between the nodes, and no node holds the whole state
+#    for its checkpoint.
 #
 #    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it. ZeRO sends its messages
 #    from the device of the first parameter, and NCCL cannot send from the CPU.
@@ -59,10 +91,11 @@ ZeRO: sharding the optimizer's state
 #
 #    python -m tools.series run --probe zero@1 3 3
 #
-# One rank holds the momentum of the 20 weights, the other that of the bias. ZeRO never splits a
-# tensor, so it cannot divide two tensors into equal halves. The transformer above has 184.
+# ZeRO never splits a tensor: one rank holds the momentum of the 20 weights, the other that of the
+# bias.
 #
-# The result equals that of plain SGD, and so does the checkpoint:
+# Here ``forks.py`` trains both scripts on two ranks, as torchrun would. The weights and the
+# checkpoint equal those of plain SGD:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -71,7 +104,8 @@ ZeRO: sharding the optimizer's state
 #    python docs/labs/forks.py 2 beyond/zero.py multinode.py 10 10 | grep saved
 #    python docs/labs/same.py zero_2.pt multinode_2.pt
 #
-# So each script can resume from the other's file, with any number of processes.
+# So each script can resume from the other's file. The number of processes may change, because each
+# rank receives the whole state and takes its own part.
 #
 # If you forget to consolidate, rank 0 fails at the first save:
 #
@@ -81,14 +115,13 @@ ZeRO: sharding the optimizer's state
 #    :mark: not been consolidated
 #
 #    sed '/consolidate_state_dict/d' beyond/zero.py > beyond/forgotten.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.forgotten 3 3 2>&1 | grep RuntimeError | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.forgotten 3 3 2>&1 | grep RuntimeError | tail -n 1
 
 # %% [markdown]
 # Keeping one copy after a resume
 # -------------------------------
 #
-# The second command resumes from the checkpoint of the first. How much state does each rank hold
-# now?
+# The second command resumes from the checkpoint of the first:
 #
 # .. run::
 #    :expect: of 40 numbers
@@ -98,10 +131,10 @@ ZeRO: sharding the optimizer's state
 #    python -m tools.series run zero@1 1 1 | tail -n 1
 #    python -m tools.series run --probe zero@1 2 1
 #
-# Twice as much: 40 numbers and 2. ``load_state_dict`` puts this rank's part into the SGD optimizer
-# inside ZeRO, which uses it. It also puts the part into ZeRO's own ``state``, which nothing reads.
-# On the CPU the two share their memory. On a GPU, each would be a separate copy of what was read
-# into host memory, so with two GPUs a resumed run would save no memory. (This follows from the
+# Now each rank holds twice as much: 40 numbers and 2. ``load_state_dict`` puts this rank's part
+# into the SGD optimizer inside ZeRO, which uses it. It also puts the part into ZeRO's own
+# ``state``, which nothing reads. On the CPU the two share their memory. On a GPU they would be
+# separate copies, so with two GPUs a resumed run would save no memory. (This follows from the
 # source of PyTorch 2.13. This page was recorded without a GPU.)
 #
 # .. lesson-diff:: zero
@@ -118,29 +151,27 @@ ZeRO: sharding the optimizer's state
 #    python -m tools.series run zero 1 1 | tail -n 1
 #    python -m tools.series run --probe zero 2 1
 #
-# Does a run of 5 epochs, resumed up to 10, end like an uninterrupted run of 10?
+# A run of 5 epochs, resumed up to 10, ends like an uninterrupted run of 10:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
 #    :mark: ^equal|Resuming
 #
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 5 5 | tail -n 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 5 | grep -v loss
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 --checkpoint_path whole.pt | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 5 5 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 5 | grep -v loss
+#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 --checkpoint_path whole.pt | tail -n 1
 #    python docs/labs/same.py zero.pt whole.pt
-#
-# Each rank receives the whole state and takes its own part, so the number of ranks may change.
 
 # %% [markdown]
 # What it costs
 # -------------
 #
 # - **Messages.** DDP's :term:`all-reduce` sends and receives about two numbers per weight on each
-#   rank (:doc:`1_theory`). ZeRO then broadcasts each updated weight, which is one more number: half
-#   as much again. These broadcasts come after ``backward()``, so it cannot hide them.
+#   rank (:doc:`1_theory`). ZeRO adds half as much, because it then broadcasts each updated weight.
+#   This comes after ``backward()``, which cannot hide it.
 # - **Saving.** ``consolidate_state_dict`` sends each part of the state to every rank of the node,
-#   although only one keeps it. ZeRO pickles the parts, and on GPUs the messages take GPU memory. If
-#   the state is large, save less often.
+#   although only one keeps it. On GPUs these messages take GPU memory. If the state is large, save
+#   less often.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
 #   also divides the gradients, and the third also the weights. PyTorch has the third stage as
 #   ``fully_shard``.
@@ -158,15 +189,14 @@ ZeRO: sharding the optimizer's state
 #    .. fold:: You train 1 billion weights with AdamW on 4 GPUs. How much memory does ZeRO save on each?
 #
 #       The state has 2 billion numbers, 8 GB in fp32. Each GPU holds a quarter, 2 GB, so ZeRO saves
-#       6 GB. The weights and the gradients, 4 GB each, stay on every GPU.
+#       6 GB.
 #
 #    .. fold:: You move ``consolidate_state_dict`` below the ``return``. What happens?
 #
-#       Training hangs. Only the first rank of each node calls it, and waits for a broadcast in the
-#       group of the node. The others are already in the next epoch, and wait for that rank in DDP's
-#       all-reduce.
+#       Training hangs. The first rank of each node waits for a broadcast in the group of the node.
+#       The others are already in the next epoch, and wait for that rank in DDP's all-reduce.
 #
 #    .. fold:: Your model has one very large embedding and many small layers. Does ZeRO divide its state well?
 #
-#       No. ZeRO never splits a tensor, so one rank holds all of the embedding's state, however many
-#       ranks there are. ``fully_shard`` splits each parameter.
+#       No. One rank holds all of the embedding's state, however many ranks there are, because ZeRO
+#       never splits a tensor. ``fully_shard`` splits each parameter.

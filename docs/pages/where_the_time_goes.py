@@ -9,9 +9,6 @@ Where the time goes
 # remedy for the part that is too large.
 #
 # **You need** the script of :doc:`4_multinode`.
-#
-# If a run is slower than you hoped, measure first, because more workers for the data help one run
-# and do nothing for another.
 
 # %% [markdown]
 # Four parts of a step
@@ -42,16 +39,14 @@ Where the time goes
 #    :pyobject: timed_all_reduce
 #
 # Computing is the rest of the step. It can also be measured directly: within ``model.no_sync()``
-# DDP sends nothing, so a step has no communication and no waiting. (Each rank then trains its own
-# model, so do this in a copy of your run, and save nothing.)
+# DDP sends nothing. (Each rank then trains its own model, so do this in a copy of your run, and
+# save nothing.)
 
 # %% [markdown]
 # Five trainings
 # --------------
 #
-# The lab trains a small network on two processes, once healthy and then with each of four faults.
-# The networks and batches differ too, so compare the columns of a row, not the rows. The faults
-# are:
+# The lab trains a small network on two processes, once healthy and then with each of four faults:
 #
 # - a sample takes 0.25 ms to read (``slow loader``),
 # - the model has 17 MB of gradients, and a batch only 8 samples (``large model``),
@@ -68,15 +63,15 @@ Where the time goes
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# The times are milliseconds per step. The first four columns are the parts, and add up to ``step``.
-# ``no_sync`` measures computing again, in steps that send nothing. It is smaller where gloo needs
-# the cores for sending, and it differs by chance where other programs ran beside the lab.
+# The times are milliseconds per step. Compare the columns of a row, not the rows, because the
+# networks and batches differ too. The first four columns add up to ``step``. ``no_sync`` measures
+# computing again, in steps that send nothing. It is smaller where gloo needs the cores for sending.
 #
-# ``share`` is the number that the training framework RETURNN prints after each epoch, such as
+# ``share`` is the number that a training framework prints after each epoch, as
 # ``99.3% computing time``. Its
 # `documentation <https://returnn.readthedocs.io/en/latest/advanced/multi_gpu.html>`__ says that
-# below 90% or so you wasted time elsewhere, as in loading the data. (The log of :doc:`5a_exact` has
-# this number too.) But a high number says little, because the all-reduce counts as computing.
+# below 90% or so you wasted time elsewhere, as in loading the data. But a high number says little,
+# because the all-reduce counts as computing.
 
 # %%
 import re
@@ -119,18 +114,16 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # - **large model**: ``share`` is high, although a large part of the time is communication.
 # - **slow rank**: the rank that waits is not the slow one. Look for the rank with the most
 #   computing.
-# - **tiny model**: the step is the shortest, and sends almost nothing. The fixed costs of an
-#   all-reduce and of each call from Python take the time, so a faster network or a smaller message
-#   would not help.
+# - **tiny model**: the step sends almost nothing. The fixed costs of an all-reduce and of each call
+#   from Python take the time, so a faster network or a smaller message would not help.
 #
-# So two trainings have a large part of communication, for opposite reasons, which the column ``MB``
-# tells apart.
+# So a large part of communication can have opposite reasons, which the column ``MB`` tells apart.
 
 # %% [markdown]
 # What a remedy gains
 # -------------------
 #
-# Right after each faulty training, the lab trains again with a remedy:
+# The lab trains again with a remedy, right after each faulty training:
 #
 # .. run::
 #    :expect: equal work
@@ -142,8 +135,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    tail -n 5 times.txt
 #
 # Accumulating four batches sends once instead of four times. So does a batch four times as large,
-# which also computes faster, because larger matrix products use the processor better. Both change
-# the training, so read :doc:`batch_and_learning_rate` first.
+# which also computes faster. Both change the training, so read :doc:`batch_and_learning_rate`
+# first.
 
 # %% [markdown]
 # From the symptom to the remedy
@@ -190,15 +183,14 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # In your script
 # --------------
 #
-# To measure your own training, read the clock before and after ``next(batches)``, register the
-# hook, and print the times of the loader, the step and the all-reduce on each rank, for some step
-# in the middle. Two cautions:
+# To measure your own training, register the hook, read the clock before and after
+# ``next(batches)``, and print the times of the loader, the step and the all-reduce on each rank.
+# Two cautions:
 #
-# - **Overlap.** The lab puts all gradients into one :term:`bucket`, with ``bucket_cap_mb=1000``. So
+# - **Overlap.** The lab puts all gradients into one :term:`bucket`, with ``bucket_cap_mb=1000``, so
 #   the only all-reduce begins when ``backward()`` has ended, and the parts add up. With several
-#   buckets, ``backward()`` hides a part of the communication (:doc:`1a_speed`), and the step is
-#   shorter than the sum of its parts. Then what counts is the step minus the same step within
-#   ``no_sync()``.
+#   buckets, ``backward()`` hides a part of the communication (:doc:`1a_speed`). Then what counts is
+#   the step minus the same step within ``no_sync()``.
 # - **GPUs.** A call on a GPU only enqueues work, so a clock in Python measures nothing. Call
 #   ``torch.accelerator.synchronize()`` before you read the clock, or record a trace with
 #   ``torch.profiler``.
@@ -219,7 +211,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #       Communication takes 12 ms. Rank 0 waits for 28 ms and rank 2 for 19 ms. Both wait for rank
 #       1, so look at what rank 1 does before the all-reduce.
 #
-#    .. fold:: RETURNN prints ``99.3% computing time`` on all ranks, but two GPUs are hardly faster than one. Where do you look?
+#    .. fold:: A log says ``99.3% computing time`` on all ranks, but two GPUs are hardly faster than one. Where do you look?
 #
 #       The data are fast enough, but this number counts communication and waiting as computing. The
 #       step minus the same step within ``no_sync()`` is the sum of the two. The shortest all-reduce
@@ -228,5 +220,4 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
 #
 #       Either the loader's part was small, or another part has grown. The workers are processes,
-#       and they slow down the computation if all cores are busy. Compare the part "computing"
-#       before and after.
+#       and they slow down the computation if all cores are busy.

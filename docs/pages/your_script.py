@@ -8,18 +8,16 @@ From your script to DDP
 # **You will be able to** change your own training script so that it uses all GPUs of a machine, and
 # check each change.
 #
-# **You need** :doc:`2_multigpu`, which explains the same ideas in a script made for them. The
-# script on this page was not made for DDP. It is a typical image classifier: a ``Dataset`` with
-# augmentation, a ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a scheduler
-# that watches the validation loss, and a checkpoint of the best model.
+# **You need** :doc:`2_multigpu`, which explains the same ideas in a script made for them.
+#
+# The script on this page is a typical image classifier: a ``Dataset`` with augmentation, a
+# ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a scheduler that watches the
+# validation loss (``ReduceLROnPlateau``), and a checkpoint of the best model.
 #
 # .. run::
 #    :expect: ^Epoch 6 \| .* accuracy 9\d
 #
 #    python docs/port/classifier.py
-#
-# ``ReduceLROnPlateau`` chooses ``next lr``, the learning rate of the next epoch, by the validation
-# loss.
 #
 # .. fold:: The whole script, ``classifier.py``
 #
@@ -40,15 +38,14 @@ From your script to DDP
 #
 #    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the
 #    processes and passes each process its numbers through the environment. ``LOCAL_WORLD_SIZE`` is
-#    the number of processes on this machine. ``LOCAL_RANK`` is the :term:`local rank`, the number
-#    of the process on its machine. ``set_device_index`` makes the GPU of that number the current
-#    one, and ``"cuda"`` without a number then means that GPU. So the lines below, such as
+#    the number of processes on this machine, and ``LOCAL_RANK``, the :term:`local rank`, is the
+#    number of this process among them. ``set_device_index`` makes the GPU of that number the
+#    current one, and ``"cuda"`` without a number then means that GPU. So the lines below, such as
 #    ``.to(device)``, need no change. If your script says ``"cuda:0"`` or ``.cuda(0)``, delete the
 #    number.
 #
-#    ``init_process_group`` connects the processes, and returns when all of them have called it. Its
-#    argument is the :term:`backend`: NCCL for CUDA, gloo for a CPU. ``device_id``, which
-#    ``multigpu.py`` passes, is optional: NCCL uses the current GPU.
+#    ``init_process_group`` connects the processes over the :term:`backend` that it is given: NCCL
+#    for CUDA, gloo for a CPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so you can try two processes
 #    anywhere. In your own script you may prefer an error.
@@ -77,16 +74,12 @@ From your script to DDP
 #    per epoch.
 #
 #    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
-#    the :term:`global batch` at 64, so the learning rate still fits. (If the world size does not
-#    divide your batch size, ``//`` rounds down, and the global batch shrinks a little.) If you want
-#    a larger global batch, read :doc:`batch_and_learning_rate`.
+#    the :term:`global batch` at 64, so the learning rate still fits. If you want a larger global
+#    batch, read :doc:`batch_and_learning_rate`. ``num_workers`` is per process, too: if your
+#    machine has too few cores, divide it by the number of processes.
 #
-#    ``num_workers`` is per process, too: two ranks with two workers each start four. If your
-#    machine has too few cores, divide ``num_workers`` by the number of processes.
-#
-#    The workers draw their random flips and shifts from the seed, so each rank seeds with its
-#    number; with one seed, all ranks would augment their images in the same way. The data must
-#    *not* differ, so ``Shapes`` has its own generator and seed.
+#    With one seed, all ranks would augment their images in the same way, so each rank seeds with
+#    its number. The data must *not* differ, so ``Shapes`` has its own generator and seed.
 #
 # .. run::
 #    :expect: share 2 of 2
@@ -94,13 +87,13 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@2 --epochs 1
 #
-# Each rank trains on its share. But ``weights`` differs: nothing keeps the two models equal.
+# Each rank trains on its share, but ``weights`` differs: nothing keeps the two models equal.
 
 # %% [markdown]
 # Wrapping the model
 # ------------------
 #
-# The ranks must average their gradients, so that both take the same steps and have the same model.
+# The ranks must average their gradients, so that both take the same steps.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: wrap-the-model
@@ -113,12 +106,11 @@ From your script to DDP
 #    in the file would begin with ``module.``, and ``classifier.py`` could not load it.
 #
 #    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
-#    buffers. They differ, because no gradient changes them and each rank computes them from its own
-#    images. So in training DDP broadcasts rank 0's buffers at the beginning of every ``forward``.
-#    While it trains, BatchNorm normalizes with the mean and variance of one rank's batch: 32 images
-#    now, and 64 before. :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>` computes both over all
-#    ranks, and is worth its cost if a rank has only a few images per step. It needs GPUs: on the
-#    CPU DDP raises ``SyncBatchNorm layers only work with GPU modules``.
+#    buffers. Each rank computes them from its own images, so in training DDP broadcasts rank 0's
+#    buffers at the beginning of every ``forward``. While it trains, BatchNorm normalizes with the
+#    mean and variance of one rank's batch: 32 images now, and 64 before.
+#    :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>`, which needs GPUs, computes both over all
+#    ranks. It is worth its cost if a rank has only a few images per step.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -126,26 +118,23 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@3 --epochs 1
 #
-# ``weights`` is the same on both ranks. The validation losses agree too, since ``evaluate`` calls
-# the wrapper, which gives both ranks the same buffers. The training losses differ, because each is
-# the loss of one half of the images.
+# ``weights`` is the same on both ranks.
 
 # %% [markdown]
 # Summing the loss over all ranks
 # -------------------------------
 #
-# Neither of these two training losses is that of all images.
+# The training losses still differ, because each is the loss of one half of the images.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: sum-the-loss
 #    :confirmed: c2fadd117a04
 #
-#    Each rank contributes its sum and its count, and ``all_reduce`` replaces both by the totals
-#    over all ranks. Divide afterwards, because the mean of two means is wrong if the shares are
-#    unequal.
+#    ``all_reduce`` replaces each rank's sum and count by the totals over all ranks. Divide
+#    afterwards, because the mean of two means is wrong if the shares are unequal.
 #
-#    ``train_one_epoch`` counts the images it has seen. If yours divides by ``len(loader.dataset)``
-#    or ``len(loader)``, count as well.
+#    If your script divides by ``len(loader.dataset)`` or ``len(loader)``, count the images instead,
+#    as ``train_one_epoch`` does.
 #
 # .. run::
 #    :expect: train loss
@@ -153,27 +142,25 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@4 --epochs 1
 #
-# Both ranks print the same training loss, that of all 3,000 images.
+# Both ranks print the training loss of all 3,000 images.
 
 # %% [markdown]
 # Validating every image once
 # ---------------------------
 #
-# So far the probe has said ``validated 501`` on both ranks. Each rank does the whole validation, so
-# it takes as long as before.
+# So far the probe has said ``validated 501`` on both ranks, so the validation takes as long as
+# before.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: validate-together
 #    :confirmed: d49227bbbd4e
 #
-#    A ``DataLoader`` takes any sequence of indices as a sampler. With this one, rank 0 has the 251
-#    images 0, 2, 4, …, and rank 1 the 250 images 1, 3, 5, … ``DistributedSampler`` would repeat an
-#    image to make both shares 251.
+#    A ``DataLoader`` takes any sequence of indices as a sampler. Here rank 0 has the 251 images 0,
+#    2, 4, …, and rank 1 the 250 images 1, 3, 5, …
 #
-#    Unequal shares need some care. The wrapper's ``forward`` may be a :term:`collective`, because
-#    it broadcasts the buffers: at every call, or under ``no_grad`` at the first call only. In the
-#    first case a rank with one batch fewer leaves the others waiting, in the second a rank with no
-#    batch. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call
+#    With unequal shares, a rank may have fewer batches than the others. If the wrapper's
+#    ``forward`` broadcasts the buffers, it is a :term:`collective`, and the others would wait for
+#    that rank. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call
 #    broadcasts the buffers once, so that both ranks validate the model that rank 0 will save.
 #
 # .. run::
@@ -182,10 +169,9 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@5 --epochs 1
 #
-# Each rank validated one half, but validation loss and accuracy are the same as before, to the last
-# digit. They are also the same on both ranks. That matters, because ``ReduceLROnPlateau`` decides
-# by the validation loss. With different losses, one rank could lower its learning rate and the
-# other not: see "What could go wrong" below.
+# Each rank validated one half, but loss and accuracy are the same as before, to the last digit, and
+# the same on both ranks. That matters, because ``ReduceLROnPlateau`` decides by the validation
+# loss: see "What could go wrong" below.
 
 # %% [markdown]
 # Printing and saving once
@@ -200,16 +186,11 @@ From your script to DDP
 #    Everything below this line is for rank 0 only, so no collective may follow it in the loop.
 #    ``scheduler.step`` stays above, because every rank has its own scheduler.
 #
-#    Only rank 0 knows ``best``. If ``best`` also decides when to stop, every rank must compute it:
-#    see *early stopping* below.
-#
 # .. run::
 #    :expect: \| saved
 #    :mark: saved
 #
 #    python -m tools.series run classifier_ddp@6 --epochs 1
-#
-# Only rank 0 prints and saves now.
 
 # %% [markdown]
 # Ending the process group
@@ -222,32 +203,25 @@ From your script to DDP
 #    :edit: end-the-group
 #    :confirmed: 4594ed2fd93c
 #
-#    ``destroy_process_group`` ends them. After an exception it does not run, but then ``torchrun``
-#    terminates the other processes. ``multigpu.py`` also has a barrier here, which keeps a rank
-#    from reporting success before the last checkpoint is on the disk.
+#    ``destroy_process_group`` ends them. It comes after ``main()``, when the DDP model is gone,
+#    because a group that a model still holds may hang (:doc:`symptoms`, "A hang after the last
+#    line").
 #
-#    The call comes after ``main()``, when the DDP model is gone: a group that a model still holds
-#    may hang (:doc:`symptoms`, "A hang after the last line").
-#
-#    The import looks superfluous. But DDP and the optimizers import ``torch._dynamo`` anyway. If
-#    they do so after ``init_process_group``, it keeps a reference to the group, and a run may die
-#    with SIGABRT when Python ends: see the end of :doc:`2_multigpu`, where ``utils.set_device`` has
-#    this import.
+#    The import looks superfluous, but on a CPU it keeps the run from dying with SIGABRT at its end:
+#    see :doc:`internals`.
 #
 # .. run::
 #    :expect: group left
 #    :mark: group left
 #
 #    python -m tools.series run --probe classifier_ddp@7 --epochs 1
-#
-# This is ``classifier_ddp.py``, line for line.
 
 # %% [markdown]
 # Is it the same training?
 # ------------------------
 #
 # This runs the finished script. Then ``validate.py`` loads the checkpoint in one process and
-# validates all 501 images with the functions of ``classifier.py``, which know nothing of DDP:
+# validates all 501 images with the functions of ``classifier.py``:
 #
 # .. run::
 #    :expect: ^classifier.pt \| val loss 0\.\d+ \| accuracy 9
@@ -270,60 +244,60 @@ From your script to DDP
 #
 #    sed 's/augment=True/augment=False/' docs/port/classifier_ddp.py > bn.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 bn.py --epochs 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 bn.py --epochs 1
+#    torchrun --standalone --nproc_per_node=2 bn.py --epochs 1
 #    sed 's/BatchNorm2d(/GroupNorm(4, /' bn.py > gn.py
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 gn.py --epochs 1
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
+#    torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
 #
 # With BatchNorm the training losses differ by half a percent. With GroupNorm they agree to the last
-# digit but one. Compare the first epoch only, because rounding errors grow.
+# digit but one.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
-# processes must print nearly the same losses at the same global batch. If they do not, something is still
-# computed per rank, or your loss divides by something other than the number of samples: see *A loss
-# over tokens or with weights* below.
+# processes must print nearly the same losses at the same global batch. Compare the first epoch
+# only, because rounding errors grow. If the losses differ, something is still computed per rank, or
+# your loss divides by something other than the number of samples: see *A loss over tokens or with
+# weights* below.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** In stage 5 both ranks still print. Here its ``evaluate`` no
-# longer sums over the ranks, so each rank has the validation loss of one half:
+# **Ranks decide by different numbers.** This is the script after the fifth edit, when both ranks
+# still print, but ``evaluate`` no longer sums over the ranks. So each rank has the validation loss
+# of one half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
 #    :mark: ^Epoch 6
 #
 #    python -m tools.series show classifier_ddp@5 | sed '/correct, seen = sum_over/d' > broken.py
-#    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=2 \
+#    torchrun --standalone --nproc_per_node=2 \
 #    broken.py --epochs 6 --lr 0.01 | grep lr | sort
 #
-# As soon as one rank lowers its learning rate and the other does not, the ranks apply the same
-# gradients with different rates. From then on there are two models, and at the end one of them is
-# far better than the other. No error is raised.
+# As soon as one rank lowers its learning rate and the other does not, the same gradients move the
+# two models by different amounts. At the end one of them is far better than the other. No error is
+# raised.
 
 # %% [markdown]
 # What to look at when yours differs
 # ----------------------------------
 #
 # Most of these mistakes raise no error, but the script trains something else than you think.
-# :doc:`symptoms` shows some at work.
 #
-# .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads, ``drop_last``
+# .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads
 #
 #    ``IterableDataset``
-#       It takes no sampler. Give the data set rank and world size, and let each worker of each rank
-#       skip what the others take, for example with ``itertools.islice``. If ranks then have unequal
-#       numbers of batches, put the epoch into ``with model.join():``, or end it on all ranks when
-#       the shortest ends.
+#       It takes no sampler. Let each worker of each rank skip what the others take, for example
+#       with ``itertools.islice``. If the numbers of batches are then unequal, put the epoch into
+#       ``with model.join():``.
 #
-#    ``random_split`` and data made at random
+#    ``random_split``
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       ``DistributedSampler`` would replace it. Draw the same indices on every rank, from a
-#       generator seeded with the epoch, and keep every *world size*-th index.
+#       Draw the same indices on every rank, from a generator seeded with the epoch, and keep every
+#       *world size*-th index.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
 #       Make the same list of batches on every rank, and keep every *world size*-th batch. The
@@ -331,84 +305,63 @@ From your script to DDP
 #
 #    Downloads and preprocessing
 #       Use ``run_once_per_node`` of ``mingpt/once.py``: one process writes, the others wait and
-#       then read. If it fails, all fail.
+#       then read (:doc:`coming_from`).
 #
-#    ``drop_last`` and small data sets
-#       ``DistributedSampler`` repeats a few images so that all shares are equal. With
-#       ``drop_last=True`` it leaves out a few instead.
-#
-# .. fold:: The model: ``DataParallel``, accumulation, AMP, GANs, unused parameters, EMA, compile
-#
-#    ``nn.DataParallel``
-#       Remove it and what it needed: a batch size multiplied by the number of GPUs, ``loss.mean()``
-#       over GPUs, ``device_ids``.
+# .. fold:: The model: loss, accumulation, AMP, GANs, unused parameters, EMA, compile
 #
 #    A loss over tokens or with weights (padding, ``ignore_index``, class weights)
 #       DDP averages the ranks' means, but their denominators differ. So take the sum,
 #       ``reduction="sum"``, and let ``total`` be a tensor with this rank's denominator. Then
-#       ``dist.all_reduce(total)``, and ``(loss * world_size / total).backward()``. Log the sum of
-#       the losses over all ranks, divided by ``total``.
+#       ``dist.all_reduce(total)``, and ``(loss * world_size / total).backward()``.
 #
 #    Gradient accumulation
 #       Put all micro-batches but the last before a step into ``with model.no_sync():``, including
-#       their forward passes. Otherwise the result is right, but every micro-batch pays for an
-#       all-reduce. If an epoch's last group is shorter, its last micro-batch must still send.
+#       their forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last
+#       group is shorter, its last micro-batch must still send.
 #
 #    Mixed precision (AMP) and gradient clipping
-#       They need no change. Gradients are averaged when ``backward()`` returns, so ``GradScaler``
-#       and ``clip_grad_norm_`` see the same numbers on every rank.
+#       They need no change, because when ``backward()`` returns, ``GradScaler`` and
+#       ``clip_grad_norm_`` see the same averaged gradients on every rank.
 #
 #    Several models or optimizers, GANs
 #       Wrap each trained model in its own DDP. Every rank must call their forward and backward
-#       passes in the same order. ``join`` works with one wrapper only.
+#       passes in the same order.
 #
 #    Parameters that a step does not use
 #       DDP waits for their gradients, and raises an error at the next step. Pass
-#       ``find_unused_parameters=True``, which costs some time, or do not train them: call
-#       ``requires_grad_(False)`` before wrapping.
+#       ``find_unused_parameters=True``, which costs some time, or call ``requires_grad_(False)``
+#       before wrapping.
 #
 #    Methods of your model
 #       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``,
 #       because only the wrapper's forward prepares the averaging.
 #
 #    An average of the weights (EMA)
-#       Copy ``model.module`` after the model is wrapped. The weights are equal on all ranks, so
-#       each rank can update its own copy without sending anything.
+#       Copy ``model.module`` after the model is wrapped. Each rank updates its own copy, because
+#       the weights are equal on all ranks.
 #
 #    ``torch.compile``
 #       Wrap first, compile second: ``torch.compile(DDP(model))``.
 #
-# .. fold:: Decisions and files: early stopping, schedulers, metrics, checkpoints, logging, seeds
+# .. fold:: Decisions and files: early stopping, metrics, checkpoints, logging
 #
 #    Early stopping
-#       Every rank must decide by the same number. If one rank leaves the loop, the others hang. If
-#       the decision depends on a clock, such as a time limit, let rank 0 decide and broadcast.
-#
-#    Schedulers that count steps
-#       With the same global batch an epoch has as many steps as before: ``len(train_loader)``. With
-#       a larger one it has fewer, so a schedule given in steps lasts for more epochs.
+#       Every rank must decide by the same number, because the others hang if one leaves the loop.
+#       If the decision depends on a clock, such as a time limit, let rank 0 decide and broadcast.
 #
 #    Metrics
-#       Counts and sums can be added up like the accuracy above. For a median, an AUC or a mAP,
-#       gather the predictions: ``parts = [None] * world_size``, then
-#       ``dist.all_gather_object(parts, mine)`` on every rank. Each rank computes the same number,
-#       by which a scheduler can decide. torchmetrics sums by itself in ``compute()``, which every
-#       rank must call.
+#       A median, an AUC or a mAP cannot be summed like the accuracy above. Gather the predictions:
+#       ``parts = [None] * world_size``, then ``dist.all_gather_object(parts, mine)`` on every rank.
+#       With torchmetrics, every rank must call ``compute()``, which sums over the ranks.
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
-#       into the optimizer, because DDP broadcasts the model but not the optimizer. If an old file
-#       has names that begin with ``module.``, call ``consume_prefix_in_state_dict_if_present(state,
-#       "module.")`` of ``torch.nn.modules.utils``, which changes ``state``.
+#       into the optimizer, because DDP broadcasts the model but not the optimizer.
 #       :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging
 #       Use TensorBoard, wandb and progress bars on rank 0 only, because a second writer starts a
-#       second run. A number that rank 0 computes alone describes only its share.
-#
-#    Random seeds
-#       Use different seeds per rank for dropout and augmentation, and the same seed for data and
-#       splits. Either is right for the initial weights, because DDP broadcasts those of rank 0.
+#       second run.
 
 # %% [markdown]
 # What you can do now
@@ -418,8 +371,8 @@ From your script to DDP
 #    :next: :doc:`3_fault_tolerance`, to survive crashes, or :doc:`symptoms`, if it hangs
 #    :also: torchrun <torch.distributed.run>, torch.nn.SyncBatchNorm
 #
-#    You can now change your own training script to use all GPUs of a machine, and check each change
-#    by what the ranks print.
+#    You can now change your own training script so that it uses all GPUs of a machine, and check
+#    each change by what the ranks print.
 #
 #    .. fold:: With two processes, you keep 64 images per process instead of dividing. What changes, and how do you check your port then?
 #
@@ -436,5 +389,4 @@ From your script to DDP
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
 #
 #       The probe's ``weights``. Once the learning rates differ, the same gradients move the weights
-#       by different amounts, so the two sums differ. The printed learning rate shows it too, if
-#       both ranks print.
+#       by different amounts, so the two sums differ.

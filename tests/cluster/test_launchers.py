@@ -146,4 +146,5 @@ def test_the_recipes_name_no_lesson():
             assert scripts == {"launch/hello.py"}, recipe
         else:
             assert scripts <= {"/before.py"}, recipe
-            assert '"$@"' in code or recipe.name == "torchrun_env.sh", recipe  # that one is sourced
+            sourced = recipe.name in ("torchrun_env.sh", "restarts.sh")
+            assert '"$@"' in code or sourced, recipe

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.cluster.jobs import Command, lay
-from tests.processes import LESSONS, ROOT
+from tests.processes import ROOT, command
 
 PYTHON = sys.executable
 LAUNCH = ROOT / "launch"
@@ -27,7 +27,7 @@ WORDS = {
 }  # fmt: skip
 BY_HAND = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "nosuchhost"}
 # Without its last variable, torchrun itself asks for the name before it starts them.
-DOCUMENTED = LESSONS["multigpu_torchrun"].command[0]
+DOCUMENTED = command("multigpu_torchrun")[0]
 ENV = {
     "lesson 3": DOCUMENTED,
     "lesson 4": DOCUMENTED,

@@ -23,7 +23,7 @@ from tools.cluster import Cluster, slurm, ssh
 from tools.processes import Process
 
 RECIPES = {  # Slurm's, and the files they call
-    "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh", "before.py"],
+    "slurm.sh": ["torchrun_c10d.sh", "torchrun_env.sh", "restarts.sh", "before.py"],
     "slurm_batch.sh": ["slurm_node.sh", "torchrun_static.sh", "before.py"],
 }
 

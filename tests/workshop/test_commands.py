@@ -17,7 +17,7 @@ from workshop import show
 from workshop.by_epoch import Run
 from workshop.exercises import exercises
 
-FIRST = "multigpu/start-the-processes"
+FIRST = "multigpu/one-line"
 NUMBER = len(exercises())
 
 
@@ -70,13 +70,13 @@ def test_from_the_start_to_the_solution(workshop):
     assert status == 0 and FIRST in said and str(script) in said
     assert script.read_text() == exercises()[FIRST].start
     status, said = workshop("check")
-    assert status == 1 and "✗ As many processes train as were asked for." in said
-    assert "Seen: 1 of 2 processes" in said and "Hint:" in said
-    assert "Page: 2_multigpu.html, “One process per device”" in said
+    assert status == 1 and "✗ The printed loss is the mean over the samples of all ranks." in said
+    assert "the loss of rank 0" in said and "Hint:" in said
+    assert "Page: 2_multigpu.html, “Reporting the global loss”" in said
     script.write_text(exercises()[FIRST].solution)
     status, said = workshop("check")
     assert status == 0, said
-    assert "Right. next: python -m workshop start multigpu/construct-the-process" in said
+    assert "Right. next: python -m workshop start multigpu/start-the-processes" in said
 
 
 def test_hints_solution_list_and_report(replayed, tmp_path):
@@ -84,14 +84,14 @@ def test_hints_solution_list_and_report(replayed, tmp_path):
     assert replayed("check")[0] == 1
     hints = [replayed("hint")[1] for _ in range(3)]  # the check has printed the first
     assert [hint.split("\n")[0][-6:] for hint in hints] == ["2 of 3", "3 of 3", "3 of 3"]
-    assert "torch.multiprocessing" in hints[0] and "mp.spawn(…" in hints[1]
+    assert "replaces a tensor" in hints[0] and "all_reduce(totals)" in hints[1]
     assert "ask for it once more" in replayed("solution")[1]
-    assert "+    mp.spawn(worker, args=(world_size, args)" in replayed("solution")[1]
+    assert "+        dist.all_reduce(totals)" in replayed("solution")[1]
     replayed.script(FIRST).write_text(exercises()[FIRST].solution)
     assert replayed("check")[0] == 0
     listed = replayed("list")[1]
     assert f"✓  1  {FIRST}" in listed and f"1 of {NUMBER} solved" in listed
-    assert "multigpu/construct-the-process-group" in replayed("start")[1]  # the next one
+    assert "multigpu/start-the-processes" in replayed("start")[1]  # the next one
     status, said = replayed("report", str(tmp_path / "mine"), str(tmp_path / "nobody"))
     assert status == 0 and "nobody: nothing done yet" in said
     rows = [line.split() for line in said.splitlines()]

@@ -45,6 +45,13 @@ def test_the_steps_of_a_path_are_the_edits_of_its_lesson():
         assert path.solution == CASES[f"{lesson}@{len(edits)}"].text
 
 
+def test_the_first_exercise_asks_for_one_line():
+    first = next(iter(exercises().values()))
+    start, solution = first.start.splitlines(), first.solution.splitlines()
+    assert len(start) == len(solution)
+    assert sum(one != other for one, other in zip(start, solution, strict=True)) == 1
+
+
 def test_with_a_definition_goes_what_others_have_put_into_it():
     lesson = exercises()["multigpu"].lesson
     text = undone(lesson.edit("start-the-processes"))

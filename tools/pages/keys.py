@@ -86,6 +86,8 @@ class Keys:
 
     def _stages(self, text) -> Iterator[tuple[stages.Stage, bool]]:
         """The stages that a text runs or shows, and whether the page shows their text."""
+        if "tools.series run $" in text:  # in a loop
+            text += "".join(f"; -m tools.series run {name}" for name in re.findall(r"\w+@\d+", text))
         for command, words, following in STAGE.findall(text):
             names = [word for word in words.split() if not word.startswith("-")]
             for name in names if command == "diff" else names[:1]:
@@ -132,10 +134,12 @@ class Keys:
         return _hash(content), [*filter(self._counts, named)]
 
     def _parsed(self, source, file) -> tuple[str, list[Path]]:
-        """The hash of a script's syntax tree, and the files that it may import."""
+        """The hash of a script's syntax tree, and the files that it may import or start."""
         tree = ast.parse(source)
-        needed = {*filter(self._counts, self._imported(tree, file))}
-        return _hash(code(tree).encode()), sorted(needed)
+        text = code(tree)
+        named = (self.root / name for name in re.findall(r"\blaunch/\w+\.\w+", text))
+        needed = {*filter(self._counts, [*self._imported(tree, file), *named])}
+        return _hash(text.encode()), sorted(needed)
 
     def _imported(self, tree, file) -> Iterator[Path]:
         """The paths that the imports of a script may mean, with their parent packages."""

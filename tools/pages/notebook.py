@@ -104,7 +104,7 @@ def _text_cells(text):
     for found in directives.find(text):
         prose += text[end : found.start]
         end = found.end
-        if found.name != "run" or "elsewhere" in found.options:
+        if found.name not in ("run", "terminal") or "elsewhere" in found.options:
             prose += f"\n{_shown(found)}\n\n"
             continue
         if prose.strip():
@@ -139,6 +139,8 @@ def _shown(found):
             return f"{_fenced(_diff(stage), 'diff')}\n\n{found.body}"
         case "lesson-script":
             return _fenced(_lessons()[found.argument].source.text, "python")
+        case "recipe":
+            return _fenced((shell.ROOT / "launch" / found.argument).read_text(), "sh")
         case "literalinclude":
             return _fenced(_included(found), "python")
         case "code-block":

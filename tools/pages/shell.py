@@ -31,6 +31,8 @@ COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/r
           "doctor/**/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_BUILD|PYTHON.*")  # variables
 LOCK = threading.Lock()
+# torchrun sets OMP_NUM_THREADS for several workers, and says so each time.
+NOTICE = r"(?m)^W\d+ [\d:.]+ \d+ torch/distributed/run\.py:\d+\] (\n|\*+\n|Setting OMP_NUM_THREADS.*\n)"
 COLUMNS = 100  # of the terminal that the commands see
 
 
@@ -108,13 +110,14 @@ def _environment(temporary):
 
 
 def _without_places(output, folder):
-    """Remove the folders of the run and of packages, which mean nothing to a reader."""
+    """Remove the folders of the run and of packages, which mean nothing to a reader, and NOTICE."""
     for place in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
         output = output.replace(f"{place}/", "").replace(place, ".")
     for prefix in (sys.prefix, os.path.realpath(sys.prefix)):  # .venv may be a link
         output = re.sub(re.escape(prefix) + r"/lib/python[\d.]+/site-packages/", "", output)
         output = output.replace(f"{prefix}/bin/", "")
-    return re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
+    output = re.sub(re.escape(sys.base_prefix) + r"/lib/python[\d.]+/", "", output)
+    return re.sub(NOTICE, "", output)
 
 
 if __name__ == "__main__":  # see _watched_folder

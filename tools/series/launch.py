@@ -116,6 +116,7 @@ def commands(stage: Stage, path: Path, args: list[str], fixed: bool = False) -> 
     env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if launcher != "torchrun":
         return [Command([sys.executable, *flags, *words], env)]
+    env.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))  # or torchrun warns
     nodes = int(next((f.partition("=")[2] for f in flags if f.startswith("--nnodes=")), 1))
     launcher = [sys.executable, "-m", "torch.distributed.run"]
     if nodes == 1:
