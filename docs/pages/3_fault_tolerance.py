@@ -15,6 +15,7 @@ Fault tolerance
 # with PyTorch:
 #
 # .. run::
+#    :alone:
 #    :expect: ^Epoch 50 \| loss 0\.028
 #    :show: 3 2
 #    :lines: 1 1

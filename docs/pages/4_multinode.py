@@ -165,6 +165,7 @@ Multi-node training
 # takes its place and starts the same command:
 #
 # .. run::
+#    :alone:
 #    :expect: Resuming after epoch 10
 #    :show: 28 4
 #    :mark: ---|Resuming

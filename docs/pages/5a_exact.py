@@ -41,9 +41,8 @@ Exact training
 #    So a :term:`checkpoint` needs one integer to record the position in the data. A resumed run
 #    takes the same samples as an undisturbed one, even with another number of processes.
 #
-#    Because ``StepLoader`` draws for all processes, ``--batch_size`` is now the :term:`global
-#    batch`: 12 sequences per step, shared by all processes. In the earlier scripts it counted the
-#    samples of one process.
+#    ``--batch_size`` is now the :term:`global batch`: 12 sequences per step, shared by all
+#    processes. In the earlier scripts it counted the samples of one process.
 #
 # .. run::
 #    :expect: Step +4 \| loss 3
@@ -55,8 +54,7 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# A second run, not shown, stops after two steps. A third run resumes from the checkpoint of the
-# second, ``mingpt_2.pt``:
+# A second run stops after two steps, and a third one resumes from its checkpoint, ``mingpt_2.pt``:
 #
 # .. run::
 #    :expect: equal, bit for bit
@@ -86,8 +84,8 @@ Exact training
 #
 #    ``Metrics`` prints the line and appends the same numbers to a ``.jsonl`` file beside the
 #    checkpoint. ``tokens/s`` counts the tokens of all ranks since the last line. ``computing`` is
-#    the share of the time in which training did not wait for data. (Waiting for other ranks counts
-#    as computing, see :doc:`where_the_time_goes`.)
+#    the share of the time in which training did not wait for data, even if it waited for other
+#    ranks (:doc:`where_the_time_goes`).
 #
 # .. run::
 #    :expect: Step +20 \| train loss
@@ -115,8 +113,8 @@ Exact training
 #    * *Drawing samples at random.* Two validations of the same weights would differ. Here the
 #      samples are always the same.
 #    * *Averaging over batches.* The last batch is smaller, so its tokens would count more. Here the
-#      loss is summed over tokens, and the last samples are filled up with ``PADDING``, a target
-#      that ``cross_entropy`` ignores.
+#      loss is summed over tokens, and the last samples are filled up with ``PADDING``, which is
+#      −100, the target that ``cross_entropy`` ignores by default.
 #    * *Validating on rank 0 only.* Rank 0 would wait in ``all_reduce`` for the others, or receive
 #      their next gradients instead. Here every rank validates its share.
 #
@@ -129,8 +127,8 @@ Exact training
 # From step 10 to step 20 the training loss falls and the validation loss does not. (A hundred
 # tokens are too few to judge a model.)
 #
-# ``--val_tokens`` limits the validation, and 0 means the whole tenth. The line says 100, so no
-# token is counted twice, although two ranks share the samples.
+# The line says 100, as ``--val_tokens`` does, so no token is counted twice although two ranks share
+# the samples. With ``--val_tokens 0`` they validate the whole tenth.
 
 # %% [markdown]
 # Clipping, warm-up and cosine
@@ -184,15 +182,10 @@ Exact training
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
-# The losses agree up to rounding, because one process adds the same numbers in another order.
-#
-# .. fold:: For how long do the losses agree?
-#
-#    At a learning rate of 10\ :sup:`-3`, the validation losses of 1, 2 and 4 processes agree to 5 ·
-#    10\ :sup:`-6` for a thousand steps. At the default rate, 8 · 10\ :sup:`-3`, training is
-#    chaotic: even in 64 bits, one and two processes are less than 10\ :sup:`-13` apart at step 100,
-#    and 10\ :sup:`-3` apart at step 300 (``tools/bench/results/soak.txt``). To look for a mistake,
-#    compare the first steps of two runs, or use a low rate.
+# The losses agree up to rounding, because one process adds the same numbers in another order. Such
+# differences grow at a high learning rate: at the default, 8 · 10\ :sup:`-3`, one and two processes
+# are 10\ :sup:`-3` apart at step 300, even in 64 bits (``tools/bench/results/soak.txt``). So to
+# look for a mistake, compare the first steps of two runs, or use a low rate.
 
 # %% [markdown]
 # What could go wrong
@@ -231,5 +224,5 @@ Exact training
 #
 #    .. fold:: Under DDP, clipping needs no collective. Would it need one if each rank held only a part of the gradients?
 #
-#       Yes. The norm is the root of the sum of all squares, and each rank would know only its part
-#       of that sum, so the ranks would have to add up their parts first.
+#       Yes. The norm is the root of a sum of squares. Each rank would know only its part of that
+#       sum, so the ranks would have to add up their parts first.

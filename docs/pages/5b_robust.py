@@ -14,9 +14,9 @@ Robust training
 # Saving everything, while training continues
 # -------------------------------------------
 #
-# *Dropout* sets a random part of the activations to 0, so a run has one more state, that of the
-# random generator, which ``mingpt@5`` does not save. Here ``kill.py`` kills a worker after step 80,
-# so the steps after the checkpoint of step 50 run twice:
+# With dropout, a run has one more state, that of the random generator, which ``mingpt@5`` does not
+# save. Here ``kill.py`` kills a worker after step 80, so the steps after the checkpoint of step 50
+# run twice:
 #
 # .. run::
 #    :expect: Resuming after step 50
@@ -35,8 +35,7 @@ Robust training
 #    Each rank seeds its generator differently, so different ranks drop different units. Before a
 #    save, ``all_gather_object`` collects all generators' states for the checkpoint. Every rank must
 #    call this :term:`collective`, so it comes before the ``return``. After a restart each rank
-#    restores its own state. If the number of processes has grown, the new ranks keep their initial
-#    seeds.
+#    restores its own state.
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. If the run is killed before the newest checkpoint is on the
@@ -57,9 +56,9 @@ Robust training
 # Stopping when asked to
 # ----------------------
 #
-# Slurm and Kubernetes send SIGTERM before they take a machine away, by default 30 seconds before. ``mingpt@6`` then
-# ends at once. After step 40 of a run that would save much later, ``stop.py`` sends the signal to
-# ``torchrun``, which passes it on to its workers:
+# Slurm and Kubernetes send SIGTERM before they take a machine away, by default 30 seconds before.
+# ``mingpt@6`` then ends at once. After step 40 of a run that would save much later, ``stop.py``
+# sends the signal to ``torchrun``, which passes it on to its workers:
 #
 # .. run::
 #    :expect: No such file
@@ -85,9 +84,8 @@ Robust training
 #
 #    Then all ranks save, without another validation, which might take too long. They wait until the
 #    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status
-#    other than 0, so a scheduler that restarts failed jobs starts this job again. The default, 143,
-#    is what a shell reports after SIGTERM. The scheduler sees the status of ``torchrun``, which is
-#    then 1.
+#    other than 0, which makes the status of ``torchrun`` 1, so a scheduler that restarts failed
+#    jobs starts this job again.
 #
 # .. run::
 #    :expect: Resuming after step \d+
@@ -105,17 +103,9 @@ Robust training
 #
 # .. fold:: Who gets the signal
 #
-#    If only a worker gets SIGTERM, ``torchrun`` restarts all workers, up to ``--max-restarts``
-#    times. ``torchrun`` also sends SIGTERM to the workers that survive a failure. They treat it as
-#    a request to stop, find that a rank is missing, and end. With NCCL they may not notice the
+#    ``torchrun`` also sends SIGTERM to the workers that survive a failure. They treat it as a
+#    request to stop, find that a rank is missing, and end. With NCCL they may not notice the
 #    missing rank, and ``torchrun`` kills them after 30 seconds.
-#
-# .. fold:: Why the handler is a closure over the flag alone
-#
-#    The handler outlives the trainer. If it kept a reference to ``self``, DDP and its process group
-#    would outlive ``destroy_process_group``, and threads of the group could abort the interpreter
-#    as it shuts down (:doc:`symptoms`, "terminate called"). ``os._exit`` does not shut the
-#    interpreter down, so these threads can do no harm.
 
 # %% [markdown]
 # What could go wrong
@@ -154,8 +144,8 @@ Robust training
 #
 #    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
 #
-#       ``save`` first waits until the previous checkpoint is on the disk, so training waits at
-#       every save. Raise ``--save_every`` or use a faster disk.
+#       Training waits at every save until the previous checkpoint is on the disk. Raise
+#       ``--save_every`` or use a faster disk.
 #
 #    .. fold:: Each rank looks at its own flag after a step, and stops if it is set. What can go wrong?
 #
