@@ -36,8 +36,8 @@ minGPT training
 # The model
 # ---------
 #
-# The model is GPT-2. Its input is a tensor of token numbers, ``[batch, time]``, in which each row
-# is a piece of text. ``targets`` has the same shape and is one token ahead.
+# The model is GPT-2. Its input is a tensor of token numbers, ``[batch, time]``. ``targets`` has the
+# same shape and is one token ahead.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: GPT.forward
@@ -103,7 +103,7 @@ minGPT training
 #    (``mingpt/config.py``). ``mingpt/main.py`` calls ``worker(args)``, and ``args.build`` makes the
 #    model.
 #
-# The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. Most of them run here with the
+# The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. These pages run most of them with the
 # smallest model, ``gpt-nano``, on this project's file ``LICENSE``:
 #
 # .. run::
@@ -160,7 +160,7 @@ axes.legend()
 
 # %% [markdown]
 # At the end the validation loss is above the training loss, because part of what the model has
-# learned holds only for the text that it trained on.
+# learned holds only for its training text.
 #
 # ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and
 # predicts again. After 60 steps, the model of the first command knows only which characters are

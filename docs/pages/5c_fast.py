@@ -23,8 +23,8 @@ Fast training
 #    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
 #
 # In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
-# many times as fast. This page's figures are from a CPU, which has nothing like them;
-# :doc:`5d_gpus` has those of a GPU.
+# many times as fast. This page measures on a CPU, which has nothing like them, and :doc:`5d_gpus`
+# on GPUs.
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
@@ -35,12 +35,11 @@ Fast training
 #    optimizer's averages and DDP's messages stay in 32 bits.
 #
 #    ``bf16`` has the range of ``fp32`` with fewer digits, and needs nothing else. ``fp16`` has a
-#    smaller range. In ``backward()`` the gradients of activations are in 16 bits too, and in
-#    ``fp16`` those below 3 · 10\ :sup:`-8` become 0. So the scaler multiplies the loss by a large
-#    factor before ``backward()``, and ``unscale_`` divides the gradients by it before the
-#    optimizer's step. If a gradient overflows, the scaler skips the step and halves the factor.
-#    Every rank does the same, because all have the same averaged gradients. The factor is part of
-#    the state, so it is in the checkpoint. In other precisions the scaler does nothing.
+#    smaller range: in ``backward()``, gradients of activations below 3 · 10\ :sup:`-8` become 0. So
+#    the scaler multiplies the loss by a large factor, and ``unscale_`` divides the gradients by it
+#    before the optimizer's step. If a gradient overflows, the scaler skips the step and halves the
+#    factor, which is part of the state, so it is in the checkpoint. In other precisions the scaler
+#    does nothing.
 #
 #    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and the
 #    division then makes them far too small. AdamW hides this mistake, because a constant factor in
@@ -55,8 +54,7 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision fp16 --checkpoint_path fp16.pt
 #
 # The losses in ``fp32``, ``bf16`` and ``fp16`` differ little, but the probe's ``weights``, the sum
-# of a rank's weights, show that the runs differ. On a CPU, 16 bits can be slower: see "What it
-# buys" below.
+# of a rank's weights, show that the runs differ.
 #
 # Mixed precision also saves the memory of *activations*, which the forward pass keeps for the
 # backward pass. In exchange ``autocast`` keeps a 16-bit copy of the weights:
@@ -120,16 +118,13 @@ Fast training
 #    :confirmed: 550ee2a30e8a
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others, so this model needs
-#    one all-reduce per step. In our measurements, with two processes, a second one cost 1 to 6 %
-#    of a step more than the early start gained (``tools/bench/results/ddp_cost.txt``). A model of
-#    many buckets still starts early.
+#    one all-reduce per step. In our measurements, with two processes, a second one cost 1 to 6 % of
+#    a step more than the early start gained (``tools/bench/results/ddp_cost.txt``).
 #
 #    DDP sorts a bucket's gradients in the order of its first backward pass. With more than two
-#    ranks, a gradient's position decides in which order its terms are added, and so the last bit of
-#    the sum. A resumed run does not repeat that first pass, so ``_load_checkpoint`` makes one and
-#    ignores its gradients. Without this pass, a run on four CPU processes that resumed after five
-#    steps ended with weights that differed by 4e-7; with it they are equal. The scripts before this
-#    one leave it out.
+#    ranks, this order decides how the sums round. A resumed run does not repeat that first pass, so
+#    ``_load_checkpoint`` makes one and ignores its gradients. Without it, a resumed run on four CPU
+#    processes ended with weights that differed by 4e-7.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
 #    step and the memory of one set of gradients.
@@ -137,9 +132,8 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. The method ``compile`` is called on the DDP model, so that the compiler can
 #    cut the graph where buckets end: then DDP sends a bucket while ``backward()`` computes the
-#    next. But nothing is fused across a cut, and GPT-2 has 14 graphs instead of 1 (counted on a
-#    CPU). So we let it cut only if sending can overlap: one process sends nothing, and a process
-#    that accumulates sends in only one part of many.
+#    next. But nothing is fused across a cut, so we let it cut only if sending can overlap. One
+#    process sends nothing, and a process that accumulates sends in only one part of many.
 #
 #    The method changes no names. If ``torch.compile`` wrapped the model before DDP did, every name
 #    in a checkpoint would begin with ``_orig_mod.``.
@@ -150,7 +144,7 @@ Fast training
 #
 #    python -m tools.series run --probe mingpt@10 --data LICENSE --block_size 16 --total_steps 5
 #
-# Now one all-reduce per step is enough. (Five steps say nothing about speed.)
+# Now one all-reduce per step is enough.
 
 # %% [markdown]
 # Two processes: slower and faster
@@ -178,23 +172,19 @@ Fast training
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # On two free cores, the second process makes the small step slower and the large one faster. (The
-# losses of the small runs differ because rounding errors grow at a high learning rate: see the end
-# of :doc:`5a_exact`.)
+# losses of the small runs differ by rounding errors, which grow: see :doc:`5a_exact`.)
 #
 # To see why, let a step take the time C on one process. On two it takes C / 2, and R for the
 # all-reduce. So two processes win if R is less than C / 2.
 #
-# * C grows with the tokens of a step. R does not, because there are as many gradients as weights,
-#   whatever the batch.
+# * C grows with the tokens of a step. R does not, because there are as many gradients as weights.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
-#   latency, the time until the first byte has arrived. It does not shrink with the model, and grows
-#   with the number of processes.
+#   latency, the time until the first byte has arrived, which grows with the number of processes.
 # * Part of R is hidden, since DDP sends while ``backward()`` still runs. A short ``backward()``
 #   hides little.
 #
 # So give each process enough to do: enlarge the batch with the number of processes. This changes
-# the training, so read :doc:`batch_and_learning_rate` first. Between GPUs the same holds with other
-# numbers.
+# the training, so read :doc:`batch_and_learning_rate` first.
 
 # %% [markdown]
 # What it buys
@@ -207,34 +197,61 @@ Fast training
 #    :expect: products by MKL
 #
 #    cat tools/bench/results/ladder.txt
-#
-# Two processes have one thread each, also in the rows that begin with "two,". The batch has 12
-# sequences unless a row says otherwise. The second row is about the CPU only: see :doc:`internals`.
+
+# %%
+import re
+
+import lab
+
+log = lab.run("cat tools/bench/results/ladder.txt")
+rows = [
+    (name, float(factor))
+    for name, factor in re.findall(r"^(.+?)  +[\d,]+ tokens/s +× ([\d.]+)", log, re.MULTILINE)
+]
+pairs = [name.startswith(("two processes", "two, ")) for name, _ in rows]
+
+figure, axes = lab.picture(
+    "Speed over that of the first row: "
+    + "; ".join(f"{name} {factor:.2f}" for name, factor in rows)
+    + "."
+)
+for two, label in enumerate(["one process", "two processes"]):
+    places = [place for place, pair in enumerate(pairs) if pair == two]
+    factors = [rows[place][1] for place in places]
+    bars = axes.barh(places, factors, color=lab.COLORS[two], label=label)
+    axes.bar_label(bars, fmt=" %.2f")
+axes.set(
+    yticks=range(len(rows)),
+    yticklabels=[name for name, _ in rows],
+    xticks=[0, 1],
+    xlabel="speed, as a multiple of the first row",
+)
+axes.invert_yaxis()
+figure.legend(loc="outside upper center", ncols=2)
+
+# %% [markdown]
+# The two longest bars are those of two processes with larger batches. Two processes have one thread
+# each, also in the rows that begin with "two,". The batch has 12 sequences unless a row says
+# otherwise. The second row is about the CPU only: see :doc:`internals`.
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
 # * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``: 1.01 instead of 1.42.
-#   Both help on GPUs: see the ladder in :doc:`5d_gpus`.
-#
-# .. fold:: Why the model computes the loss
-#
-#    Only compiled code can be fused. With four layers, the 50,257 tokens of GPT-2 and ``bf16``, a
-#    CPU takes twice as long if the loss is left out (``tools/bench/results/compiled_loss.txt``).
+#   Both help on GPUs: see :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough
 # ----------------------
 #
 # DDP keeps everything on every GPU. Besides activations, this trainer keeps 16 bytes per weight: 4
-# each for the weight, its gradient and AdamW's two averages. GPT-2 XL, with 1.6 billion weights,
+# each for the weight, its gradient and AdamW's two averages. So GPT-2 XL, with 1.6 billion weights,
 # takes 25 GB.
 #
 # * If the optimizer's state is too large, shard it: ``ZeroRedundancyOptimizer``, around AdamW,
 #   gives each rank a part.
-# * If weights and gradients are too large as well, shard them too.
-#   ``torch.distributed.fsdp.fully_shard`` (FSDP2) gathers a layer's weights when they are needed.
-#   It sends more than DDP. No rank has a whole checkpoint, so ``torch.distributed.checkpoint``
-#   writes and reads the parts.
+# * If weights and gradients are too large as well, ``torch.distributed.fsdp.fully_shard`` (FSDP2)
+#   shards them too, and gathers a layer's weights when they are needed, so it sends more than DDP.
+#   Save its parts with ``torch.distributed.checkpoint``, because no rank has a whole checkpoint.
 # * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
 #   or the layers (*pipeline parallelism*, between nodes).
 # * If activations are too large, compute them again in ``backward()``: ``torch.utils.checkpoint``.
@@ -243,13 +260,8 @@ Fast training
 # What could go wrong
 # -------------------
 #
-# **The GPU waits for data.** Watch ``computing`` in the log. If it falls below 90 %, the disk with
-# the file of tokens is too slow, or too many processes share it: pass another ``--cache``.
-#
-# **The first lines are slow.** With ``--compile`` the first step compiles: read the speed in later
-# lines.
-#
-# :doc:`symptoms` lists more, by the text of their error.
+# **The GPU waits for data.** If ``computing`` in the log falls below 90 %, the disk with the file
+# of tokens is too slow, or too many processes share it: pass another ``--cache``.
 
 # %% [markdown]
 # What you can do now
@@ -265,17 +277,15 @@ Fast training
 #    .. fold:: A batch does not fit into one GPU. How does accumulating four parts differ from using four GPUs?
 #
 #       The update is the same up to rounding. One GPU computes the parts one after the other,
-#       without an all-reduce. Four GPUs compute them at the same time, with an all-reduce per step,
-#       and each holds the whole model and its optimizer's state.
+#       without an all-reduce. Four GPUs compute them at the same time, with an all-reduce per step.
 #
 #    .. fold:: One process takes 4 ms for a step, and an all-reduce takes 3 ms. Nothing overlaps. When do two processes win?
 #
 #       With this batch they take 4 / 2 + 3 = 5 ms and lose. With twice the batch they take 4 + 3 =
-#       7 ms against 8, and win. The all-reduce still takes 3 ms, because the gradients are as large
-#       as before.
+#       7 ms against 8, and win, because the all-reduce still takes 3 ms.
 #
 #    .. fold:: In ``fp16``, one gradient overflows on rank 1 only. Why does rank 0 skip the step as well?
 #
-#       DDP averages the gradients before the scaler looks at them. If one rank's gradient is
-#       infinite, the average on every rank is infinite or not a number. So every rank skips the
-#       step and halves the factor, and they stay equal.
+#       DDP averages the gradients before the scaler looks at them, so one infinite gradient makes
+#       every rank's average infinite or not a number. Every rank skips the step and halves the
+#       factor, so they stay equal.

@@ -28,8 +28,7 @@ On GPUs
 #    torchrun --standalone --nproc_per_node=1 multinode.py 50 10 | tail -n 2
 #    python docs/labs/same.py single_gpu.pt multinode.pt
 #
-# A script that finds no GPU says so in its first line, and why. To train on the CPU of a machine
-# that has GPUs, hide them with ``CUDA_VISIBLE_DEVICES=``.
+# To train on the CPU of a machine that has GPUs, hide them with ``CUDA_VISIBLE_DEVICES=``.
 
 # %% [markdown]
 # What makes it fast
@@ -37,9 +36,9 @@ On GPUs
 #
 # The model is GPT-2 with 124 million weights, and each GPU takes 16 sequences of 1,024 random
 # tokens. Each row adds one change to the row above; the last rows name the row with which they are
-# compared. A row has the tokens per second, the factor over that other row, the *MFU* (model FLOPs
-# utilization: the share of the GPU's theoretical peak that the model's arithmetic reaches), the
-# peak memory, and the number of compiled graphs:
+# compared. *MFU* (model FLOPs utilization) is the share of the GPU's theoretical peak that the
+# model's arithmetic reaches. The last columns are the peak memory and the number of compiled
+# graphs:
 #
 # .. run::
 #    :expect: compiled whole
@@ -76,17 +75,14 @@ if log:
 #   trainer's default on a GPU that has it.
 # - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
 #   at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
-#   within the product, and cuts off the extra logits, so weights, checkpoints and the loss stay the
-#   same. Compiled code pads too, if a trial shows that it is faster; with ``--deterministic`` it
-#   makes no trials.
+#   within the product only, so weights, checkpoints and the loss stay the same.
 # - **compiled**: ``torch.compile`` fuses the small operations. By default it cuts the graph where
-#   DDP's buckets end, which helps only if there is something to send: "Fewer messages, copies and
-#   kernels" in :doc:`5c_fast`.
+#   DDP's buckets end, which helps only if there is something to send (:doc:`5c_fast`).
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
-# same shape, biases included, on the same tokens in the same process. nanoGPT uses the exact GELU,
-# and our model the approximation with which GPT-2 was trained. Neither model is cut at buckets.
+# same shape, biases included, on the same tokens in the same process. It uses the exact GELU, and
+# our model the approximation with which GPT-2 was trained. Neither model is cut at buckets.
 
 # %% [markdown]
 # What the memory holds
@@ -129,13 +125,13 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # %% [markdown]
 # The first three do not depend on the batch: 16 bytes per weight. What is kept in ``bf16`` has a
 # fixed part too, the 16-bit copies that autocast makes of the matrices: 0.23 GiB. The rest grows by
-# half a gigabyte per sequence, and is soon nearly everything. More than a third of it is one
-# tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# half a gigabyte per sequence. More than a third of it is one tensor, the log-probabilities in
+# fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
-# At its peak a real step needs more. For a moment the logits also exist in ``bf16`` and in fp32,
-# and in the backward pass so does their gradient. Compiled code keeps less: fused operations store
-# no results in between, and cheap ones are computed again in the backward pass. This is one
-# compiled step, from the history of PyTorch's allocator, followed by the kernels of the next step:
+# At its peak a real step needs more, because for a moment the logits also exist in ``bf16`` and in
+# fp32, and in the backward pass so does their gradient. Compiled code keeps less: fused operations
+# store no results in between, and cheap ones are computed again in the backward pass. This is one
+# compiled step, followed by the kernels of the next step:
 #
 # .. run::
 #    :expect: GiB
@@ -164,17 +160,15 @@ if log:
 # %% [markdown]
 # The step begins with the weights, the averages and the gradients, which stay in DDP's buckets. The
 # lab uses two tools that work in any script. The first records every allocation with the line that
-# made it. PyTorch documents this function, despite its underscore, and
-# https://docs.pytorch.org/memory_viz draws the file:
+# made it, in a file that https://docs.pytorch.org/memory_viz draws:
 #
 # .. literalinclude:: ../labs/gpu_step.py
 #    :pyobject: remembered
 #
-# The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on a
-# stream of NCCL, beside the stream that computes. Their time beside that stream is mostly hidden,
-# but NCCL takes some of the GPU's multiprocessors from ``backward()``. A long all-reduce may also
-# be waiting for a slow rank: :doc:`beyond_look_inside` reads such traces across ranks. With one GPU
-# NCCL launches no kernel, so there is one stream.
+# The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on
+# NCCL's own stream, beside the stream that computes, so most of their time is hidden. But NCCL
+# takes some of the GPU's multiprocessors from ``backward()``. With one GPU NCCL launches no kernel,
+# so there is one stream. :doc:`beyond_look_inside` reads such traces across ranks.
 
 # %% [markdown]
 # The same bits on a GPU
@@ -201,14 +195,13 @@ if log:
 #    cuBLAS reads its setting for this from the environment before its first matrix product, so both
 #    lines come before the model.
 #
-#    With ``--deterministic``, three runs of 150 steps with dropout on the same H200 ended with
-#    equal weights: two undisturbed, and one that was killed with SIGKILL after step 100 and
-#    resumed. That held with ``--compile`` and without it. Compiled and not compiled are different
-#    programs, so their weights differ.
+#    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
+#    same H200, although one of them was killed with SIGKILL after step 100 and resumed. That held
+#    with ``--compile`` and without it, but compiled code ends with other weights.
 #
 #    The bits depend on the number of processes, the kind of GPU and the version of PyTorch. With
-#    several GPUs they also depend on the order in which NCCL adds, which NCCL chooses by how the
-#    GPUs are connected.
+#    several GPUs they also depend on how the GPUs are connected, because NCCL chooses the order of
+#    its sums by that.
 #
 # The probe shows that the setting is on. On a CPU the weights are the same without it.
 #
@@ -219,8 +212,8 @@ if log:
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
 #
-# This is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it works,
-# run this on a GPU. Only the first run is without it:
+# This stage is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it
+# works, run this on a GPU. Only the first run is without it:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -240,10 +233,10 @@ if log:
 # The first allocation that does not fit raises ``torch.OutOfMemoryError``. The scripts print one
 # line, with the memory requested and the memory free. Try, in this order:
 #
-# #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes, such as a colleague's or a rank
-#    that survived an earlier run.
-# #. **Lower the micro-batch** with ``--micro_batch_size``. The process then adds up the gradients
-#    of more micro-batches, so training is slower but the result is the same up to rounding.
+# #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes, such as a rank that survived an
+#    earlier run.
+# #. **Lower the micro-batch** with ``--micro_batch_size``. Training is slower, but the result is
+#    the same up to rounding.
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``. This costs
 #    a third more arithmetic, and saves most of what is kept.
@@ -252,8 +245,7 @@ if log:
 #
 # If PyTorch's own message says that much memory is "reserved by PyTorch but unallocated", it may be
 # in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch
-# 2.9: ``PYTORCH_CUDA_ALLOC_CONF``). Under DDP every rank needs the same amount, so the GPU with the
-# least free memory decides.
+# 2.9: ``PYTORCH_CUDA_ALLOC_CONF``).
 
 # %% [markdown]
 # From one GPU to eight, and to nodes
@@ -268,21 +260,16 @@ if log:
 #
 # **Where the processes run.** On a machine with several NUMA nodes, a process should run on the
 # node to which its GPU is connected. torchrun binds it there with ``--numa-binding=node`` (torch
-# 2.9 and later). PyTorch's `documentation <https://docs.pytorch.org/docs/main/elastic/numa.html>`__
-# says that this typically gains 1 to 10 %, and sometimes nothing.
+# 2.9 and later). This typically gains 1 to 10 %, and sometimes nothing, as `PyTorch says
+# <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
 #
 # **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if
-# the driver says that this works. On some machines it does not: with two RTX 4090, NVIDIA's own
-# test of the all-reduce hung, and copies between the GPUs were zeros (`issue 117
-# <https://github.com/NVIDIA/nccl-tests/issues/117>`__). If the first all-reduce hangs, try
-# ``NCCL_P2P_DISABLE=1``. If that helps, look for the cause, such as the driver or the IOMMU, since
-# all gradients now go through host memory.
+# the driver says that this works. If this is not true, the first all-reduce hangs, or copies are
+# zeros (`an example <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in
+# DDP(model) or in the first all-reduce, over NCCL only" on :doc:`symptoms`.
 #
-# Of NCCL's other variables, ``NCCL_SOCKET_IFNAME`` names the network interface,
-# ``NCCL_IB_DISABLE=1`` shows whether InfiniBand is the fault, and ``NCCL_ALGO=Ring`` fixes the
-# algorithm, although the order of the sums still depends on the topology. NVIDIA's `list
-# <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ says which are for
-# debugging only, and should be removed afterwards.
+# NVIDIA's `list <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ of NCCL's
+# variables says which are for debugging only, and should be removed afterwards.
 
 # %% [markdown]
 # What NCCL says
@@ -297,10 +284,10 @@ if log:
 # The machine had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the 21 parameters,
 # and each of the 64 steps has an all-reduce of 21 gradients.
 #
-# With ``NCCL_DEBUG=INFO``, each rank prints what NCCL does. Each line begins with
-# ``host:pid:tid [device] NCCL INFO``. By default NCCL prints the subsystems ``INIT``, ``BOOTSTRAP``
-# and ``ENV``. ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others of the list
-# below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+# With ``NCCL_DEBUG=INFO``, each rank prints what NCCL does, in lines that begin with
+# ``host:pid:tid [device] NCCL INFO``. By default these are of the subsystems ``INIT``,
+# ``BOOTSTRAP`` and ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others
+# of the list below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
 #
 # One rank has no neighbours, so the lines that are not shown above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
@@ -313,13 +300,9 @@ if log:
 # - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins a
 #   communicator, NCCL's process group. ``commId`` is equal on all its ranks. In a hang at the
 #   start, look for the rank without this line.
-# - ``Ring 00 : 1 -> 0 -> 1`` (GRAPH): in ring 0, this rank receives from and sends to rank 1.
-# - ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM`` (P2P): the path to another rank, here directly
-#   from GPU to GPU.
-# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path goes through host memory.
-#   Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path.
-# - ``Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0`` (NET): the path goes through the
-#   network, here over TCP.
+# - ``Channel 00 : 0[0] -> 1[1] via SHM/direct/direct`` (SHM): the path to another rank goes through
+#   host memory. Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path,
+#   ``via P2P/CUMEM`` (P2P).
 # - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call and its size. In a hang, compare
 #   the last calls of all ranks, as with the flight recorder.
 # - ``NCCL WARN …``: an error, or its likely cause. It is also printed with ``NCCL_DEBUG=WARN``,
@@ -345,8 +328,7 @@ if log:
 #    .. fold:: Two runs with the same seed differ on a GPU. Is that a bug?
 #
 #       Not by itself, because kernels may add in any order. Repeat both with ``--deterministic``.
-#       If they still differ, something depends on chance, such as the order of files or an unseeded
-#       generator.
+#       If they still differ, something depends on chance, such as an unseeded generator.
 #
 #    .. fold:: A step takes 40 ms, and NCCL's kernels run for 15 ms, of which 14 ms beside others. Would a faster network help?
 #

@@ -5,8 +5,8 @@ Gradient compression, with a communication hook
 """
 
 # %% [markdown]
-# **You will be able to** replace the all-reduce of DDP by your own, count the bytes that it sends,
-# and say what you pay for sending fewer.
+# **You will be able to** replace the all-reduce of DDP by your own, and to say what you pay for
+# sending fewer bytes.
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
 #
@@ -19,7 +19,7 @@ Gradient compression, with a communication hook
 # Averaging in a hook
 # -------------------
 #
-# The first hook does what DDP does, to show that nothing is lost:
+# The first hook does what DDP does:
 #
 # .. lesson-diff:: comm_hooks
 #    :edit: average-in-a-hook
@@ -41,7 +41,8 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks@1 3 3
 #
-# The model has 21 parameters, so a step sends 84 bytes. The result equals DDP's, bit for bit:
+# The model has 21 parameters, so a step sends 84 bytes. The result equals DDP's, bit for bit. Here
+# ``forks.py`` trains both scripts on two ranks, as torchrun would:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -61,7 +62,7 @@ Gradient compression, with a communication hook
 #
 #    A bfloat16 has two bytes. Its exponent has as many bits as that of a float32, so its range is
 #    the same. Its *precision* is 8 bits: each number, and each sum, is rounded by up to 0.4 %. At
-#    the end ``copy_`` converts the average back to float32, the type of momentum and weights.
+#    the end ``copy_`` converts the average back to float32.
 #
 # .. run::
 #    :expect: 1 all-reduce of 42 bytes by average_hook
@@ -69,8 +70,7 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks 3 3
 #
-# A step sends half of the bytes. Both ranks receive the same rounded sum, so they still end with
-# equal weights, which differ a little from DDP's:
+# A step sends half of the bytes, and the weights differ a little from DDP's:
 #
 # .. run::
 #    :expect: weights [1-9]\.\de-0[45]
@@ -83,16 +83,15 @@ Gradient compression, with a communication hook
 # The hooks of PyTorch
 # --------------------
 #
-# PyTorch has ready hooks. ``fp16_compress_hook`` is this lesson's hook with float16: 11 bits of
-# precision, but a small range. Numbers above 65,504 become infinite, and numbers below 3e-8 become
-# zero. It also divides before it converts, so that the sum is no larger than the gradients.
-# ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
+# PyTorch has ready hooks. ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
+# ``fp16_compress_hook`` is the same with float16: 11 bits of precision, but a small range. Numbers
+# above 65,504 become infinite, and numbers below 3e-8 become zero.
 #
-# ``powerSGD_hook`` sends far less. It treats the gradient of a linear layer as an *n* × *m* matrix,
-# approximates it by the product of an *n* × *r* and an *r* × *m* matrix, and sends only these two.
-# *r* is the *rank* of the matrix, not that of a process. This lesson's only matrix has one row, so
-# its rank is 1 already. So a lab trains three linear layers 20 → 64 → 64 → 1 on the same data, with
-# one hook after the other, and counts what passes through ``dist.all_reduce``:
+# ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
+# treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
+# *n* × *r* and an *r* × *m* matrix, and sends only these two. *r* is the *rank* of the matrix, not
+# that of a process. A lab trains three linear layers 20 → 64 → 64 → 1 on the same data, with one
+# hook after the other, and counts what passes through ``dist.all_reduce``:
 #
 # .. run::
 #    :expect: (?s)float32 +\| 22,276 \| +0.0e\+00.*bfloat16 \| 11,138.*fp16_compress_hook \| 11,138.*rank 1 +\| +1,620.*feedback \| +1,620.*BF16 all reduce
@@ -100,14 +99,9 @@ Gradient compression, with a communication hook
 #
 #    torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks
 #
-# - **DDP without a hook** calls its all-reduce in C++, where the lab cannot count it. The hook in
-#   float32 sends the same bucket, 5,569 numbers of 4 bytes, and its weights equal DDP's.
-# - **bfloat16 and float16** send half. float16 is closer to DDP here, because it has three more
-#   bits. The loss is the same to four decimals.
-# - **PowerSGD** sends 1,620 bytes, almost 14 times fewer. The two large matrices become 64 + 20 and
-#   64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two factors
-#   would save too little. That makes 405 numbers.
-# - **bf16_compress_hook** refuses to run on a CPU. Your own hook works on both.
+# PowerSGD sends 1,620 bytes, almost 14 times fewer than float32. The two large matrices become 64 +
+# 20 and 64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two
+# factors would save too little. (The lab cannot count DDP's own all-reduce, which is in C++.)
 
 # %% [markdown]
 # Error feedback
@@ -115,21 +109,56 @@ Gradient compression, with a communication hook
 #
 # With *r* = 1, the two factors can express one direction of a gradient. PowerSGD does not discard
 # the rest: each rank keeps the difference, and adds it to its gradient of the next step. With this
-# *error feedback*, a direction that is too weak to be sent grows from step to step until it is
-# sent.
+# *error feedback*, a weak direction grows from step to step until it is sent.
 #
-# The highlighted rows of the table, which send the same bytes, show the effect. Without feedback
-# (``use_error_feedback=False``) weak directions never reach the weights, which end several times as
-# far from DDP's, and the loss is 0.054 instead of 0.042.
-#
+# The figure shows that PowerSGD sends the same bytes with and without feedback. But without it
+# (``use_error_feedback=False``), weak directions never reach the weights, which end several times
+# as far from DDP's, and the loss is 0.054 instead of 0.042:
+
+# %%
+import re
+
+import lab
+
+log = lab.run("torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks")
+rows = {
+    name.strip(): (int(sent.replace(",", "")), float(distance))
+    for name, sent, distance in re.findall(r"(?m)^(.+?) \| +([\d,]+) \| +([\d.e+-]+) \|", log)
+}
+names = ("float32", "bfloat16", "float16", "PowerSGD", "no feedback")
+
+figure, panes = lab.picture(
+    "Bytes per step, and the largest difference of a weight from training with DDP alone. "
+    + "; ".join(
+        f"{name}: {sent:,} bytes, {distance:.2g}"
+        for name, (sent, distance) in zip(names, rows.values(), strict=True)
+    ),
+    height=2.2,
+    columns=2,
+    sharey=True,
+)
+for axes, title, values, form in zip(
+    panes,
+    ("bytes", "distance"),
+    zip(*rows.values(), strict=True),
+    ("{:,}", "{:.2g}"),
+    strict=True,
+):
+    bars = axes.barh(names, values, height=0.6, color=lab.COLORS[0])
+    bars[-1].set_color(lab.COLORS[1])
+    axes.bar_label(bars, [form.format(value) for value in values], padding=3)
+    axes.set(title=title, xticks=[], xlim=(0, 1.5 * max(values)))
+    axes.spines.bottom.set_visible(False)
+    axes.tick_params(axis="y", length=0)
+panes[0].invert_yaxis()
+
+# %% [markdown]
 # The kept difference is *state*, and so are the factors, from which the next step starts:
 #
 # - **Memory.** The differences are as large as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
-#   has its own, and the checkpoint of this series has only one rank's. A hook without state, such
-#   as this lesson's, resumes exactly on two ranks. (For more, see "Fewer messages" in
-#   :doc:`5c_fast`.)
+#   has its own, and the checkpoint of this series has only one rank's.
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
 #   ``start_powerSGD_iter`` must be 2 or more. The lab uses 10; PyTorch's default is 1,000.
 #
@@ -137,14 +166,12 @@ Gradient compression, with a communication hook
 # -----------------
 #
 # Fewer bytes are faster only if a step waits for bytes. A hook also takes time itself: a conversion
-# or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket instead of
-# one. A small model waits for latency instead, and three all-reduces have three latencies.
+# or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket, each with
+# its own latency.
 #
-# The authors of PowerSGD report shorter training times for convolutional networks and LSTMs
-# (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__). A later study compared compression
-# with an optimized all-reduce in more than 200 set-ups of data centers. Compression was faster in 6
-# of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
-# network, and try bfloat16 first, because it costs one line.
+# A study of more than 200 set-ups of data centers found compression faster than an optimized
+# all-reduce in only 6 of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So
+# measure on your own network, and try bfloat16 first, because it costs one line.
 
 # %% [markdown]
 # What you can do now
@@ -154,17 +181,16 @@ Gradient compression, with a communication hook
 #    :next: :doc:`5_minGPT`
 #    :also: torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook, torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.powerSGD_hook
 #
-#    You can now decide what DDP sends, count it, and say what compression costs.
+#    You can now decide what DDP sends, and say what compression costs.
 #
 #    .. fold:: Your hook leaves out ``/ dist.get_world_size()``. What changes?
 #
 #       The optimizer gets the sum of the gradients. With SGD, this multiplies the learning rate by
-#       the number of ranks. No error appears, and the ranks agree with each other.
+#       the number of ranks, and no error appears.
 #
 #    .. fold:: Each rank rounds its own gradients. Why do the weights of the ranks not drift apart?
 #
-#       Every rank uses the sum that the all-reduce returns, which is the same on all ranks. What
-#       one rank rounds away is lost for all of them.
+#       Every rank uses the sum that the all-reduce returns, which is the same on all ranks.
 #
 #    .. fold:: A gradient is an *n* × *n* matrix. How much does PowerSGD with *r* = 4 send?
 #

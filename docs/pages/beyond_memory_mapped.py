@@ -11,8 +11,7 @@ Memory-mapped data, converted once
 # **You need** the script of :doc:`2_multigpu`.
 #
 # Real data are slower than the data of this series, because images must be decoded and text
-# tokenised. ``slow_data.py`` simulates this. In a script that imports it, each sample takes a
-# millisecond:
+# tokenised. In a script that imports ``slow_data.py``, each sample takes a millisecond:
 #
 # .. run::
 #    :expect: Epoch +2 \| loss
@@ -40,7 +39,6 @@ Memory-mapped data, converted once
 #    1 has slow data, rank 0 seems busy. Therefore ``MAX`` takes the time of the rank that has
 #    waited longest for its data.
 #
-#    ``waited.item()`` waits for the device, so on a GPU the clock is read after the epoch's work.
 #    While Python waits for a batch, a GPU may still compute the last one, so on GPUs the true share
 #    is at least the printed one.
 #
@@ -58,16 +56,13 @@ Memory-mapped data, converted once
 #    python slow_after.py 3 3
 #    python docs/labs/same.py slow_before.pt slow_after.pt
 #
-# Now the log shows the cause: nearly all of the time goes into waiting for data. RETURNN's
-# `documentation <https://returnn.readthedocs.io/en/latest/advanced/multi_gpu.html>`__ says that
-# below 90% or so you wasted time elsewhere, for example in loading the data.
+# Now the log shows the cause: nearly all of the time goes into waiting for data.
 
 # %% [markdown]
 # Converting once
 # ---------------
 #
-# Each epoch decodes the same samples again. It is enough to do so once, and to keep the result in
-# PyTorch's own file format:
+# Each epoch decodes the same samples again. Do so once, and keep the result in a file:
 #
 # .. lesson-diff:: memory_mapped
 #    :edit: convert-once
@@ -77,19 +72,17 @@ Memory-mapped data, converted once
 #      data set: a list of two tensors, features and targets. So a data set can be converted if the
 #      loader can make batches of it and its samples are tuples, such as an image and a label.
 #    - **By one process.** ``run_once_per_node`` calls ``convert`` in one process per :term:`node`,
-#      while the other ranks wait. You can copy its file, ``mingpt/once.py``. This script has one
-#      node, but the two lines work on several: nodes share no disk, so each makes its own file. If
-#      two nodes do share a disk, both write the same content, and the second file replaces the
-#      first.
+#      while the other ranks wait. You can copy its file, ``mingpt/once.py``. Each node makes its
+#      own file. If two nodes share a disk, both write the same content, and the second file
+#      replaces the first.
 #    - **Whole or not at all.** ``utils.write`` saves the tensors under another name, then renames
-#      the file. So an unfinished file is never called ``train_data.mmap``, even after a kill. (But
-#      a kill may leave a hidden file ``.train_data.mmap.*.tmp`` for you to delete.)
+#      the file. So ``train_data.mmap`` is never unfinished.
 #    - **Checked.** ``torch.save`` stores a checksum with each tensor, and ``utils.is_whole``
-#      compares them. If a bit differs, the file is made again and replaced, so give it a name that
-#      no other program uses. The check reads the whole file, in one process, at each start.
+#      compares them. If a bit differs, the file is replaced, so give it a name that no other
+#      program uses. The check reads the whole file at each start.
 #    - **Mapped.** With ``mmap=True``, ``torch.load`` reads no tensor. The system reads a part of
 #      the file when a sample needs it, and keeps it in memory once for all processes of the node.
-#      ``TensorDataset`` returns a sample as a tuple of rows, as the old data set does.
+#      ``TensorDataset`` returns a sample as a tuple, as the old data set does.
 #
 #    ``convert`` comes before ``manual_seed``, because its ``DataLoader`` draws a random number, on
 #    one rank only.
@@ -106,8 +99,8 @@ Memory-mapped data, converted once
 #    python slow_after.py 3 3
 #    python docs/labs/same.py slow_before.pt slow_after.pt
 #
-# One process converts, and no epoch waits for the slow data. A second start converts nothing. It
-# trains the same model as the script before this edit, bit for bit:
+# One process converts, and no epoch waits for the slow data. A second start converts nothing, and
+# trains the same model as the script before this edit:
 #
 # .. run::
 #    :expect: (?s)computing [1-4]?\d% .*Converting.*computing \d+% .*equal, bit for bit
@@ -120,8 +113,6 @@ Memory-mapped data, converted once
 #    python slow_after.py 3 3
 #    python slow_after.py 3 3
 #    python docs/labs/same.py slow_before.pt slow_after.pt
-#
-# The waiting that is left is for the loader, which stacks 32 rows into a batch.
 
 # %% [markdown]
 # What could go wrong
@@ -138,9 +129,8 @@ Memory-mapped data, converted once
 #    ulimit -f 100; python -m beyond.memory_mapped 3 3
 #
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,
-# instead of waiting forever for the file. No part of a file is left. A sample that raises an
-# exception ends the run in the same way. (The traceback ends in ``run_once_per_node``, because an
-# exception travels between processes without its traceback.)
+# instead of waiting forever for the file. No part of a file is left. (The traceback ends in
+# ``run_once_per_node``, because an exception travels between processes without its traceback.)
 #
 # .. fold:: How ``run_once_per_node`` does it
 #
@@ -151,14 +141,14 @@ Memory-mapped data, converted once
 #       :pyobject: _call
 #
 #    The ranks wait in ``all_gather_object``, which gives each rank the error, or None, of every
-#    other. No rank returns before all have come, so no rank opens the file before it is complete.
+#    other. So no rank opens the file before it is complete.
 #
-# **The data have changed.** The file is found by its name alone. If you change the data set, or how
-# it is decoded, change the name too, or remove the file.
+# **The data have changed.** The file is found by its name alone, so if you change the data set, or
+# how it is decoded, change the name too.
 #
 # **The data do not fit into memory.** ``convert`` holds the samples and their batch at the same
-# time, so it needs twice the size of the data. Training does not: pages of the file can leave
-# memory at any time. Convert large data in parts, each with its own name, and join them:
+# time, so it needs twice the size of the data. Convert large data in parts, each with its own name,
+# and join them:
 #
 # .. code-block:: python
 #
@@ -176,8 +166,7 @@ Memory-mapped data, converted once
 # sees the same crops. So convert the decoded image, and crop it when you read it.
 #
 # A smaller remedy needs no file: ``DataLoader(num_workers=…)`` decodes the next batches in other
-# processes while the model computes. It helps if the machine has cores to spare, but each epoch
-# still decodes every sample again.
+# processes while the model computes. It helps if the machine has cores to spare.
 
 # %% [markdown]
 # What you can do now
@@ -186,21 +175,19 @@ Memory-mapped data, converted once
 # .. page-end:: beyond_memory_mapped
 #    :next: :doc:`5a_exact`, whose log has the same number
 #
-#    You can now tell slow data from a slow model, and convert the data once per node.
+#    You can now tell slow data from a slow model, and convert the data once.
 #
 #    .. fold:: Rank 3 of 8 has slow data, and the log prints ``computing 45% of the time``. Do the other ranks lose time, too?
 #
 #       Yes. In each step, all ranks wait for rank 3 in the all-reduce, so all of them lose 55% of
-#       the time. Without ``MAX``, rank 0 would report about 100%, because its own data are fast.
+#       the time.
 #
 #    .. fold:: Why not let every rank check whether the file exists, and convert if it does not?
 #
-#       All ranks of a node check at the same time and find no file. So all of them convert, as
-#       slowly as before and with as many copies in memory. The result would still be whole, because
-#       each writes under another name.
+#       All ranks of a node check at the same time and find no file. So all of them convert, each
+#       with its own copy in memory.
 #
 #    .. fold:: Four processes map a file of 10 GB. How much memory does this take?
 #
 #       At most 10 GB on the node, not 40, because they share the pages that have been read. The
-#       system can drop those when it needs the memory. Without ``mmap=True``, each would have its
-#       own 10 GB.
+#       system can drop those when it needs the memory.

@@ -5,35 +5,33 @@ Scaling the learning rate with the processes
 """
 
 # %% [markdown]
-# **You will be able to** scale the learning rate with the number of processes, to show what that
-# does to the gradients, and to say when it needs a warm-up.
+# **You will be able to** scale the learning rate with the number of processes, and to say when it
+# needs a warm-up.
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`batch_and_learning_rate`, which explains
-# the linear rule and tries it by hand. In this lesson the script applies it.
-#
-# Horovod's documentation recommends the rule. RETURNN's TensorFlow backend has it as the option
-# ``horovod_scale_lr``.
+# the linear rule.
 
 # %% [markdown]
 # Multiplying the rate
 # --------------------
 #
 # ``--batch_size`` counts the samples of one process. So with twice the processes, an epoch has half
-# as many steps, and each moves the weights about as far as before. Training gets slower per epoch:
+# as many steps, and each moves the weights about as far as before. Training gets slower per epoch.
+# Here ``forks.py`` trains on 1, 2 and 4 ranks in turn, as torchrun would:
 #
 # .. run::
 #    :expect: (?s)loss 0\.\d+ .*loss 0\.\d+ .*loss 0\.[4-9]
 #
 #    python docs/labs/forks.py 1,2,4 multinode.py 4 4 | grep -E "rank|4 . loss"
 #
-# (``forks.py`` trains like torchrun.) So the rate should grow with the number of processes:
+# So the rate should grow with the number of processes:
 #
 # .. lesson-diff:: scale_lr
 #    :edit: multiply-the-rate
 #    :confirmed: ad93e063d161
 #
 #    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known, and every
-#    rank computes the same rate. With one process, the script trains as ``multinode.py`` does.
+#    rank computes the same rate.
 #
 # .. run::
 #    :expect: (?s)loss 0\.1\d+ .*loss 0\.1\d+ .*loss 0\.1
@@ -52,7 +50,7 @@ Scaling the learning rate with the processes
 #    (lr · N) × mean of N gradients = lr × sum of N gradients
 #
 # To get the sum from DDP, multiply the loss by N, because DDP divides by N. This command does so in
-# ``multinode.py``, with its rate of 0.001, and compares the result with this lesson's:
+# ``multinode.py``, and compares the result with this lesson's:
 #
 # .. run::
 #    :expect: weights 0\.0e\+00, momenta [1-9]
@@ -65,7 +63,7 @@ Scaling the learning rate with the processes
 #
 # After 320 steps, every bit of the weights is the same. (The momenta differ, because the sum's are
 # twice as large.) A factor of two changes only the exponent of a floating-point number, so it
-# rounds nothing. The same holds for all powers of two. With three processes, rounding remains:
+# rounds nothing. With three processes, rounding remains:
 #
 # .. run::
 #    :expect: weights [1-9]\.\de-0[789]
@@ -83,8 +81,7 @@ Scaling the learning rate with the processes
 # AdamW hides the difference
 # --------------------------
 #
-# Here are ``multinode.py`` and ``sum.py`` with SGD, then with AdamW, and finally this lesson's
-# script with AdamW:
+# Here are ``multinode.py`` and ``sum.py`` with SGD, then both and this lesson's script with AdamW:
 #
 # .. run::
 #    :expect: (?s)multinode.py, 2 ranks:\nEpoch 10 . loss (\S+) .*\nsum.py, 2 ranks:\n(?!Epoch 10 . loss \1 ).*adamw.py, 2 ranks:\nEpoch 10 . loss (\S+) .*adamw_sum.py, 2 ranks:\nEpoch 10 . loss \2 .*scaled.py, 2 ranks:\n(?!Epoch 10 . loss \2 )
@@ -96,20 +93,18 @@ Scaling the learning rate with the processes
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' beyond/scale_lr.py > adamw_scaled.py
 #    python docs/labs/forks.py 2 multinode.py sum.py adamw.py adamw_sum.py adamw_scaled.py 10 10 | grep -E "rank|10 . loss"
 #
-# With SGD, the sum trains faster. With AdamW, mean and sum give the same loss. AdamW's step is
+# With AdamW, mean and sum give the same loss. AdamW's step is
 #
-#    lr × mean of the last gradients / (root of the mean of their squares + eps)
+#    lr × running mean of the gradients / (root of the running mean of their squares + eps)
 #
-# where the means are running ones. If the gradients are N times as large, so are the numerator and
-# the root, and N cancels. Only ``eps`` (1e-8) does not scale.
-#
-# Two things follow:
+# If the gradients are N times as large, so are the numerator and the root, and N cancels. Only
+# ``eps`` (1e-8) does not scale.
 #
 # - **Test a gradient with SGD.** If your code scales gradients by a wrong factor, AdamW's loss
 #   curve looks right.
 # - **AdamW does not hide a factor in the learning rate.** ``adamw_scaled.py`` trains faster than
-#   ``adamw_sum.py``, because ``lr`` is outside of the fraction. So with AdamW, N times the rate is
-#   not the same as a sum. Many people choose the square root of N instead.
+#   ``adamw_sum.py``, because ``lr`` is outside of the fraction. With AdamW, many people multiply
+#   the rate by the square root of N instead.
 
 # %% [markdown]
 # Warm-up
@@ -118,7 +113,9 @@ Scaling the learning rate with the processes
 # `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five
 # epochs, from that of one process to N times as much. ``warm_up.py`` adds this to a script, in the
 # lines that ``diff`` shows. ``--deep`` replaces the linear model by one with two hidden layers, and
-# the base rate of 0.001 by 0.05. Then three scripts train the deeper model on four processes:
+# the base rate of 0.001 by 0.05. Three scripts train the deeper model on four processes:
+# ``base.py`` with the rate of one process, ``scaled.py`` with four times as much, and ``warm.py``
+# with a warm-up from the first to the second.
 #
 # .. run::
 #    :expect: (?s)total_iters=5.*Epoch  8 . loss 0\.0.*Epoch  8 . loss [\d.]*[1-9].*Epoch  8 . loss 0\.0
@@ -131,8 +128,7 @@ Scaling the learning rate with the processes
 #    diff scaled.py warm.py || true
 #    python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved
 #
-# ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises
-# from the first to the second. Here are all epochs, beside those of the linear model:
+# The figure also shows the linear model:
 
 # %%
 import lab
@@ -173,15 +169,13 @@ panes[0].set(ylabel="loss")
 panes[0].legend()
 
 # %% [markdown]
-# - **The linear model needs no warm-up**, which only delays its training. Its loss is a quadratic
-#   function of the weights, so its curvature is the same everywhere, and a rate that is stable
-#   later is stable from the first step.
-# - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs.
-#   With warm-up, it trains. Goyal et al. give the reason: early on, the network changes too quickly
-#   for the linear rule.
-# - **Scaling does not always pay.** The deeper model trains best with the rate of one process,
-#   without warm-up. The linear rule is a first guess, so measure on your own model, and compare
-#   with the unscaled rate.
+# - **The linear model needs no warm-up**, which only delays its training. The curvature of its loss
+#   is the same everywhere, so a rate that is stable later is stable from the first step.
+# - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs,
+#   because early on, the network changes too quickly for the linear rule (Goyal et al.). With
+#   warm-up, it trains.
+# - **Scaling does not always pay.** The deeper model trains best with the rate of one process. The
+#   linear rule is a first guess, so compare with the unscaled rate on your own model.
 #
 # The GPT's trainer has a warm-up, too: ``--warmup_steps`` (:doc:`5a_exact`).
 
@@ -210,8 +204,7 @@ panes[0].legend()
 # .. page-end:: beyond_scale_lr
 #    :next: :doc:`5c_fast`, which says when more processes are faster
 #
-#    You can now scale the rate by one line, prove with SGD that a gradient has the right factor,
-#    and test whether your model needs a warm-up.
+#    You can now scale the rate, and test whether your model needs a warm-up.
 #
 #    .. fold:: A framework sums the gradients of 8 GPUs. Your DDP script uses SGD with the same rate. What happens?
 #
@@ -220,10 +213,9 @@ panes[0].legend()
 #    .. fold:: You add gradient clipping to a norm of 1. Do mean and sum still differ by a factor in the rate only?
 #
 #       No. The norm of the sum is N times as large, so it is clipped more often. If both are
-#       clipped, both have a norm of 1, and N times the rate makes steps N times as long.
+#       clipped to 1, N times the rate makes steps N times as long.
 #
 #    .. fold:: You split the *same* global batch over more processes. Should the rate grow?
 #
-#       No. The gradient is the same, up to rounding, and so is the number of steps. The rate
-#       follows the global batch. This lesson's line is right only because ``--batch_size`` counts
-#       the samples of one process.
+#       No. The gradient and the number of steps stay the same. This lesson's line is right only
+#       because ``--batch_size`` counts the samples of one process.

@@ -11,14 +11,14 @@ Unequal numbers of batches, and Join
 # **You need** the script of :doc:`4_multinode`.
 #
 # ``DistributedSampler`` gives every rank equally many samples, but not all data can be divided that
-# way. Each rank may read its own files, drop samples that fail a test, or read a stream. Then one
-# rank runs out of batches before the others.
+# way. Each rank may read its own files, or drop samples that fail a test. Then one rank runs out of
+# batches before the others.
 
 # %% [markdown]
 # Reading unequal shares
 # ----------------------
 #
-# To see what happens then, give the ranks unequal shares of the data:
+# To see what happens then, give the ranks unequal shares:
 #
 # .. lesson-diff:: uneven
 #    :edit: read-unequal-shares
@@ -27,9 +27,9 @@ Unequal numbers of batches, and Join
 #    With two ranks, rank 0 takes the first quarter of the 2,048 samples, which is 16 batches of 32,
 #    and rank 1 takes the other 48 batches.
 #
-#    Each rank shuffles its own share, as ``single_gpu.py`` shuffles all samples.
+#    Each rank shuffles its own share.
 #
-# This command makes a script with only that edit, and runs it:
+# With only this edit, training fails in the first epoch:
 #
 # .. run::
 #    :expect: Received data size doesn't match expected size
@@ -39,10 +39,10 @@ Unequal numbers of batches, and Join
 #    python -m tools.series show uneven@1 > beyond/no_join.py
 #    torchrun --standalone --nproc_per_node=2 -m beyond.no_join 3 3 2>&1 | grep -o "Received data.*"
 #
-# Training fails in the first epoch. After its 16 batches, rank 0 calls ``all_reduce(totals)``,
-# which sends two numbers. Rank 1 is in ``backward()`` of its batch 17, where DDP sends 21
-# gradients. The two messages meet, and gloo aborts, because their sizes differ. For NCCL, different
-# sizes are `undefined behavior, including hangs, crashes, or data corruption
+# After its 16 batches, rank 0 calls ``all_reduce(totals)``, which sends two numbers. Rank 1 is in
+# ``backward()`` of its batch 17, where DDP sends 21 gradients. The two messages meet, and gloo
+# aborts, because their sizes differ. For NCCL, different sizes are `undefined behavior, including
+# hangs, crashes, or data corruption
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html>`__.
 
 # %% [markdown]
@@ -56,14 +56,13 @@ Unequal numbers of batches, and Join
 #    :edit: answer-for-finished-ranks
 #    :confirmed: 1909318b0188
 #
-#    ``with Join([model])`` usually surrounds the loop. A rank that reaches the end of the block
-#    stays there. For each batch of another rank, it takes part in DDP's all-reduces with zeros.
-#    When all ranks are done, ``Join`` broadcasts the weights of the last one.
+#    A rank that reaches the end of the ``with Join`` block stays there, and takes part in DDP's
+#    all-reduces with zeros, once per batch of another rank. When all ranks are done, ``Join``
+#    broadcasts the weights of the last one.
 #
-#    Here the block is in a generator, so the loop keeps its indentation. When the data end,
-#    ``_batches`` reaches the end of its block, and the loop waits for it. ``all_reduce(totals)``
-#    must be outside of the block, because ``Join`` answers only the all-reduces of DDP: inside,
-#    training would hang.
+#    ``Join`` usually surrounds the loop. Here it is in a generator, so the loop keeps its
+#    indentation. ``all_reduce(totals)`` must be outside of the block, because ``Join`` answers only
+#    the all-reduces of DDP: inside, training would hang.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -71,7 +70,7 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# The loss is over all 2,048 samples, and both ranks end with the same weights.
+# All 2,048 samples count, and both ranks end with the same weights.
 
 # %% [markdown]
 # Sharing the optimizer's state
@@ -93,15 +92,15 @@ Unequal numbers of batches, and Join
 # The weights differ by more than rounding, and the momenta are wrong. ``Join`` makes no optimizer
 # step on a finished rank. At the end it replaces the weights of rank 0, but not the momenta, which
 # are still those of batch 16. So in the next epoch, the two ranks make different updates from the
-# same gradients. And rank 0 saves old momenta in the checkpoint.
+# same gradients, and rank 0 saves old momenta.
 #
 # .. lesson-diff:: uneven
 #    :edit: share-the-optimizers-state
 #    :confirmed: 02decc056c68
 #
-#    At the end of the epoch, every rank takes the optimizer's state of the last rank, which has the
-#    largest share and so has made all steps. If you do not know which rank that is, let every rank
-#    count its batches, and compare the counts with ``all_gather_object``.
+#    Every rank takes the optimizer's state of the last rank, which has the largest share and so has
+#    made all steps. If you do not know which rank that is, let every rank count its batches, and
+#    compare the counts with ``all_gather_object``.
 #
 # .. run::
 #    :expect: uneven.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
@@ -112,7 +111,7 @@ Unequal numbers of batches, and Join
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
 # The two ranks now train exactly as one process does. A resumed run also ends like an uninterrupted
-# one, because rank 0's checkpoint has the state of all steps:
+# one:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -127,10 +126,10 @@ Unequal numbers of batches, and Join
 # Two kinds of mean
 # -----------------
 #
-# From batch 17 on, only rank 1 has a gradient. By what should DDP divide it? By default, ``Join``
-# divides by the number of all ranks, here 2. With ``Join([self.model],
-# divide_by_initial_world_size=False)``, it divides by the number of ranks that still have a batch.
-# ``--active`` does the same in ``uneven_mean.py``:
+# From batch 17 on, only rank 1 has a gradient. By default, DDP divides it by the number of all
+# ranks, here 2. With ``Join([self.model], divide_by_initial_world_size=False)``, DDP divides by the
+# number of ranks that still have a batch, as ``--active`` does in ``uneven_mean.py``. Here
+# ``forks.py`` trains both scripts on two ranks, as torchrun would:
 #
 # .. run::
 #    :expect: active_2.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
@@ -141,26 +140,23 @@ Unequal numbers of batches, and Join
 #    python docs/labs/uneven_mean.py 10 by_hand.pt --active
 #    python docs/labs/distance.py by_hand.pt active_2.pt
 #
-# - **By all ranks** (the default): every sample counts the same in an epoch. The last steps are
-#   smaller, because they have fewer samples.
-# - **By the remaining ranks**: each step is a mean over its own samples, as if the last part of the
-#   epoch ran on fewer GPUs. The samples in these steps count more, here twice as much.
+# - **By all ranks** (the default): every sample counts the same in an epoch.
+# - **By the remaining ranks**: each step is a mean over its own samples. So the samples of the last
+#   steps count more, here twice as much.
 #
 # Here the second way learns faster per epoch, because two thirds of its steps are twice as large.
-# If only a few steps are uneven, the difference is small, so keep the default.
+# If only a few steps are uneven, keep the default.
 
 # %% [markdown]
 # What it costs
 # -------------
 #
-# - **Waiting.** Rank 0 computes in 16 of 48 steps, and waits in the others. Balance the data if you
-#   can.
-# - **A message per step.** Every ``forward()`` begins with an all-reduce of one number, which tells
-#   the finished ranks that another batch comes.
-# - **Nothing else in the loop.** ``Join`` answers only for what is in its list, here DDP. Any other
-#   :term:`collective`, for example one of ``SyncBatchNorm``, still hangs or fails. If you have one,
-#   set ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an
-#   exception, and the epoch ends there.
+# - **Waiting.** Rank 0 waits in 32 of 48 steps. Balance the data if you can.
+# - **A message per step.** Every ``forward()`` begins with an all-reduce of one number.
+# - **Nothing else in the loop.** Any other :term:`collective`, for example one of
+#   ``SyncBatchNorm``, still hangs or fails. If you have one, set
+#   ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an exception,
+#   and the epoch ends there.
 
 # %% [markdown]
 # What you can do now
@@ -169,13 +165,12 @@ Unequal numbers of batches, and Join
 # .. page-end:: beyond_uneven
 #    :next: :doc:`5_minGPT`
 #
-#    You can now train on unequal shares, choose the mean, and show that the ranks agree in their
-#    weights and in their optimizer's state.
+#    You can now train on unequal shares, and choose the mean.
 #
 #    .. fold:: You use Adam with ``Join`` and share no optimizer state. How do you notice?
 #
-#       Hardly. The weights agree after each epoch, and the loss falls. But within an epoch the
-#       ranks make different updates, and a resumed run differs from an uninterrupted one.
+#       Hardly. The weights agree after each epoch, and the loss falls. But a resumed run differs
+#       from an uninterrupted one.
 #
 #    .. fold:: Two ranks have 16 and 48 batches. How much does a sample in step 40 count, compared with one in step 10?
 #
@@ -184,5 +179,4 @@ Unequal numbers of batches, and Join
 #
 #    .. fold:: Your ranks have 1,000 and 1,001 batches. What is simpler than ``Join``?
 #
-#       Stop all ranks after 1,000. This loses one batch in two thousand per epoch, and a different
-#       one each time if the order is shuffled.
+#       Stop all ranks after 1,000, and lose one batch in two thousand per epoch.
