@@ -153,14 +153,14 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The kept difference is *state*, and so are the factors, from which the next step starts:
+# The kept difference is *state*, like the factors, from which the next step starts:
 #
 # - **Memory.** The differences are as large as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and the checkpoint of this series has only one rank's.
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
-#   ``start_powerSGD_iter`` must be 2 or more. The lab uses 10; PyTorch's default is 1,000.
+#   ``start_powerSGD_iter`` must be 2 or more. PyTorch's default is 1,000.
 #
 # When does it pay?
 # -----------------

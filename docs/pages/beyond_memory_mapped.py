@@ -35,9 +35,9 @@ Memory-mapped data, converted once
 #    The ``for`` loop asks the loader for a batch and waits until it comes. ``asked`` is when it
 #    asks, so the first line in the loop adds the wait. All other time counts as computing.
 #
-#    This includes the time in which ranks wait for each other in DDP's all-reduce. So if only rank
-#    1 has slow data, rank 0 seems busy. Therefore ``MAX`` takes the time of the rank that has
-#    waited longest for its data.
+#    This includes the wait for other ranks in DDP's all-reduce, so if only rank 1 has slow data,
+#    rank 0 seems busy. Therefore ``MAX`` takes the time of the rank that has waited longest for its
+#    data.
 #
 #    While Python waits for a batch, a GPU may still compute the last one, so on GPUs the true share
 #    is at least the printed one.

@@ -176,8 +176,6 @@ panes[0].legend()
 #   warm-up, it trains.
 # - **Scaling does not always pay.** The deeper model trains best with the rate of one process. The
 #   linear rule is a first guess, so compare with the unscaled rate on your own model.
-#
-# The GPT's trainer has a warm-up, too: ``--warmup_steps`` (:doc:`5a_exact`).
 
 # %% [markdown]
 # The rate is in the checkpoint

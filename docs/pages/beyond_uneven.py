@@ -39,10 +39,9 @@ Unequal numbers of batches, and Join
 #    python -m tools.series show uneven@1 > beyond/no_join.py
 #    torchrun --standalone --nproc_per_node=2 -m beyond.no_join 3 3 2>&1 | grep -o "Received data.*"
 #
-# After its 16 batches, rank 0 calls ``all_reduce(totals)``, which sends two numbers. Rank 1 is in
-# ``backward()`` of its batch 17, where DDP sends 21 gradients. The two messages meet, and gloo
-# aborts, because their sizes differ. For NCCL, different sizes are `undefined behavior, including
-# hangs, crashes, or data corruption
+# After its 16 batches, rank 0 sends two numbers in ``all_reduce(totals)``, while rank 1 sends 21
+# gradients in ``backward()`` of its batch 17. gloo aborts, because the sizes differ. For NCCL,
+# different sizes are `undefined behavior, including hangs, crashes, or data corruption
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html>`__.
 
 # %% [markdown]
@@ -76,9 +75,8 @@ Unequal numbers of batches, and Join
 # Sharing the optimizer's state
 # -----------------------------
 #
-# Are these the right weights? ``uneven_mean.py`` trains on the same batches in one process, and
-# adds up the gradients of the two shares itself. Each step uses half of the sum, even when only one
-# batch is left:
+# Are these the right weights? ``uneven_mean.py`` trains on the same batches in one process. Each
+# step uses half of the sum of the two shares' gradients, even when only one batch is left:
 #
 # .. run::
 #    :expect: momenta [1-9]\.\de-01
