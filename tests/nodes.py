@@ -7,8 +7,8 @@ from tools.processes import free_port
 def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, **options):
     """A lesson on one node for each folder, by default `multinode.py`.
 
-    As with launch/torchrun_env.sh, the nodes get their ranks from the c10d rendezvous. `ranks` fixes the ranks by
-    the static rendezvous, for tests that must know which node has rank 0.
+    As with launch/torchrun_env.sh, the nodes get their ranks from the c10d rendezvous. `ranks`
+    fixes the ranks by the static rendezvous, for tests that must know which node has rank 0.
     """
     port = free_port()
     found = []

@@ -267,6 +267,8 @@ def test_a_page_written_in_jupyter_differs_where_it_was_edited(tmp_path):
     cells = json.loads(paired.read_text())
     prose = [cell for cell in cells["cells"] if cell["cell_type"] == "markdown"]
     prose[1]["source"][-1] += "\nA sentence."
+    prose[1]["metadata"] = {"tags": ["mine"]}  # Jupyter adds such things
+    cells["metadata"]["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     paired.write_text(json.dumps(cells))
     newer = page.stat().st_mtime + 5
     os.utime(paired, (newer, newer))

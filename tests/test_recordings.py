@@ -10,6 +10,7 @@ import uuid
 import psutil
 import pytest
 
+from tests.processes import ROOT
 from tests.sites import Site, run_of, wait_until
 from tools.pages import recordings
 from tools.pages.keys import Keys
@@ -24,7 +25,8 @@ SCRIPT = "python multigpu.py 5 1"
 OTHER = "python single_gpu.py 50 10"
 HELP = "python single_gpu.py --help"
 COUNT = "wc multigpu.py"
-COMMANDS = (STAGE, BEFORE, SCRIPT, OTHER, HELP, COUNT)
+LOOP = "for stage in multigpu@3; do python -m tools.series run $stage 1 1; done"
+COMMANDS = (STAGE, BEFORE, SCRIPT, OTHER, HELP, COUNT, LOOP)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +50,10 @@ def keys_of(site):
         ("utils.py", "\nimport", "\n# a comment\nimport", {HELP}),
         ("multigpu.py", "\nimport", "\n# a comment\nimport", {COUNT}),
         ("single_gpu.py", '"""', '"""Changed. ', {HELP}),
-        ("utils.py", "\nimport", "\nLIMIT = 3\nimport", {STAGE, BEFORE, SCRIPT, OTHER, HELP}),
-        ("guard.py", "\nimport", "\nLIMIT = 3\nimport", {STAGE, BEFORE, SCRIPT, OTHER, HELP}),
+        ("utils.py", "\nimport", "\nLIMIT = 3\nimport", {*COMMANDS} - {COUNT}),
+        ("guard.py", "\nimport", "\nLIMIT = 3\nimport", {*COMMANDS} - {COUNT}),
         ("multigpu.py", "DistributedSampler(dataset)", "DistributedSampler(dataset, seed=1)",
-         {STAGE, SCRIPT, COUNT}),
+         {STAGE, SCRIPT, COUNT, LOOP}),
         ("multigpu.py", "\nimport", "\nLIMIT = 3\nimport", {SCRIPT, COUNT}),
         ("tools/series/launch.py", "\nimport", "\nLIMIT = 3\nimport", set()),
     ],
@@ -67,11 +69,18 @@ def test_what_makes_a_recording_stale(site, keys, file, old, new, stale):
     assert {line for line in COMMANDS if keys[line] != now[line]} == stale
 
 
+def test_no_recording_has_torchruns_notice():
+    for file in (ROOT / "docs" / "recorded").iterdir():
+        assert "Setting OMP_NUM_THREADS" not in file.read_text(), file
+
+
 def test_dependencies_are_followed_through_packages_and_relative_imports(tmp_path):
     files = {
         "start.py": "import one\nfrom pkg.deep import thing\n",
         "one.py": "def late():\n    from two import x\n",
-        "two.py": "import one, os, no_such_module\n",
+        "two.py": "import one, os, no_such_module\nstarts = '. launch/env.sh'\n",
+        "launch/env.sh": "# It needs launch/more.sh\n",
+        "launch/more.sh": "",
         "pkg/__init__.py": "from . import tail\n",
         "pkg/deep.py": "from .sibling import x\nfrom .. import nothing\n",
         "pkg/sibling.py": "",

@@ -1,7 +1,6 @@
 """Put the seconds since the start before each line of the input.
 
-for stage in multigpu@1 multigpu@2; do echo "--- $stage"; python -m tools.series run $stage 2 2; done |
-    python docs/labs/clock.py
+    (python single_gpu.py 5 5; python multigpu.py 5 5) | python docs/labs/clock.py
 """
 
 import sys

@@ -267,9 +267,6 @@ if log:
 # the driver says that this works. If this is not true, the first all-reduce hangs, or copies are
 # zeros (`an example <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in
 # DDP(model) or in the first all-reduce, over NCCL only" on :doc:`symptoms`.
-#
-# NVIDIA's `list <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html>`__ of NCCL's
-# variables says which are for debugging only, and should be removed afterwards.
 
 # %% [markdown]
 # What NCCL says

@@ -87,7 +87,8 @@ class Keys:
     def _stages(self, text) -> Iterator[tuple[stages.Stage, bool]]:
         """The stages that a text runs or shows, and whether the page shows their text."""
         if "tools.series run $" in text:  # in a loop
-            text += "".join(f"; -m tools.series run {name}" for name in re.findall(r"\w+@\d+", text))
+            names = re.findall(r"\w+@\d+", text)
+            text += "".join(f"; -m tools.series run {name}" for name in names)
         for command, words, following in STAGE.findall(text):
             names = [word for word in words.split() if not word.startswith("-")]
             for name in names if command == "diff" else names[:1]:

@@ -32,7 +32,7 @@ COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/r
 BUILDS = re.compile("MPLBACKEND|PAGES_BUILD|PYTHON.*")  # variables
 LOCK = threading.Lock()
 # torchrun sets OMP_NUM_THREADS for several workers, and says so each time.
-NOTICE = r"(?m)^W\d+ [\d:.]+ \d+ torch/distributed/run\.py:\d+\] (\n|\*+\n|Setting OMP_NUM_THREADS.*\n)"
+NOTICE = r"(?m)^W\d+ \S+ \d+ torch/distributed/run\.py:\d+\] (\**|Setting OMP_NUM_THREADS.*)\n"
 COLUMNS = 100  # of the terminal that the commands see
 
 
