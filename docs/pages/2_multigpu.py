@@ -132,7 +132,8 @@ Multi-GPU training
 #    :torch:`torch.utils.data.DistributedSampler` asks the process group for rank and world size. On
 #    every rank it shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0
 #    takes the first, rank 1 the second, rank 0 the third. If the number of samples is not a
-#    multiple of the world size, it repeats a few, so that all ranks take equally many steps.
+#    multiple of the world size, it repeats a few, so that all ranks take equally many steps. (In
+#    :doc:`beyond_random_seed_offset`, each rank draws from all samples instead.)
 #
 #    The order depends on a seed and on the epoch, which ``set_epoch`` passes. Without this call,
 #    every epoch has the order of the first.
