@@ -10,7 +10,7 @@ from tests.processes import ROOT
 
 pytest.importorskip("sphinx", reason="no sphinx: make docs installs it")
 
-from docs._ext import recipe
+from docs._ext import around, recipe
 from docs._ext.code import changed_words, highlight, mark
 from tools.pages import shell
 from tools.pages.keys import Keys
@@ -121,3 +121,10 @@ def test_a_recipe_is_tested_only_by_code_that_names_it(tmp_path):
     test.write_text('run("launch/slurm.sh")  # not other.sh\n# nor third.sh\n')
     named = [name for name in ("slurm.sh", "other.sh", "third.sh") if recipe.names(test, name)]
     assert named == ["slurm.sh"]
+
+
+def test_a_link_to_the_page_of_a_deleted_lesson_is_its_name():
+    def shown(target):
+        return around.name_of_deleted(None, None, {"reftype": "doc", "reftarget": target}, "name")
+
+    assert [shown("beyond_uneven"), shown("beyond_unevn"), shown("nope")] == ["name", None, None]

@@ -35,6 +35,13 @@ def series(env):
     return toctrees(env)[0]["includefiles"]
 
 
+def name_of_deleted(app, env, node, contnode):
+    """What a link shows if somebody has deleted the lesson of that page, and so the page."""
+    name = Path(node["reftarget"]).name
+    is_of_lesson = node["reftype"] == "doc" and name.startswith("beyond_")
+    return contnode if is_of_lesson and (ROOT / f"docs/pages/{name}.py").exists() else None
+
+
 def measure(app, doctree):
     """Keep how many minutes a page takes, without its folds, and how it describes itself."""
     words = lines = 0
@@ -128,5 +135,6 @@ def setup(app):
     app.add_config_value("repository", "", "env")
     app.connect("builder-inited", built)
     app.connect("doctree-read", measure)
+    app.connect("missing-reference", name_of_deleted)
     app.connect("html-page-context", fill, priority=900)  # after furo's
     app.connect("build-finished", list_as_text)
