@@ -40,9 +40,9 @@ def command(lesson, *args, nproc=2, launcher=()):
 
 
 @functools.cache
-def _restarts():
+def _restarts(file=ROOT / "launch" / "restarts.sh"):
     """The variables that launch/restarts.sh sets."""
-    words = ["env", "-i", "sh", "-c", f". {ROOT}/launch/restarts.sh && env"]
+    words = ["env", "-i", "sh", "-c", f". {file} && env"]
     ran = subprocess.run(words, capture_output=True, text=True, check=True)
     found = (line.partition("=") for line in ran.stdout.splitlines())
     return {name: value for name, _, value in found if name not in ("PWD", "_", "SHLVL")}

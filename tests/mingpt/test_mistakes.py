@@ -159,7 +159,7 @@ def test_without_torchrun(tmp_path):
     ended = python("main", cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stderr.startswith(
-        "main.py: no RANK in the environment, start it with torchrun: OMP"
+        "main.py: no RANK in the environment, start it with torchrun: torchrun "
     )
 
 
