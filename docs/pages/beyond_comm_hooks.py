@@ -111,9 +111,9 @@ Gradient compression, with a communication hook
 # the rest: each rank keeps the difference, and adds it to its gradient of the next step. With this
 # *error feedback*, a weak direction grows from step to step until it is sent.
 #
-# The figure shows that PowerSGD sends the same bytes with and without feedback. But without it
-# (``use_error_feedback=False``), weak directions never reach the weights, which end several times
-# as far from DDP's, and the loss is 0.054 instead of 0.042:
+# Without feedback (``use_error_feedback=False``), the loss is 0.054 instead of 0.042, because weak
+# directions never reach the weights. The figure shows that the bytes stay the same, and that the
+# weights end several times as far from DDP's:
 
 # %%
 import re
@@ -153,7 +153,7 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The kept difference is *state*, like the factors, from which the next step starts:
+# The kept difference is *state*, as are the factors, from which the next step starts:
 #
 # - **Memory.** The differences are as large as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run

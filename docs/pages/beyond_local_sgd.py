@@ -24,9 +24,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :edit: average-no-gradients
 #    :confirmed: efe82ebca280
 #
-#    ``no_sync()`` sets this attribute while its block runs. Here it is set for the whole training.
-#    DDP is still useful, because its constructor broadcasts the weights of rank 0, so all copies
-#    begin equal.
+#    DDP averages gradients only while this attribute is true. Here it is false all the time. DDP is
+#    still useful, because its constructor broadcasts the weights of rank 0, so all copies begin
+#    equal.
 #
 # .. run::
 #    :expect: gradients its own
@@ -119,8 +119,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    python docs/labs/distance.py multinode_2.pt every_step_2.pt
 #
 # With Adam, no. Adam divides by the root of the mean squared gradient, which is not linear, and
-# each rank computes these moments from its own gradients. PyTorch's ``PeriodicModelAverager`` and
-# ``PostLocalSGDOptimizer`` never average them. The same comparison with Adam:
+# each rank takes that mean over its own gradients. PyTorch's ``PeriodicModelAverager`` and
+# ``PostLocalSGDOptimizer`` never average it. The same comparison with Adam:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[1234]
@@ -183,7 +183,7 @@ right.legend()
 # below).
 #
 # N = 1 gains nothing, because it sends two messages per step, one for the weights and one for the
-# bias, where DDP sends one. Larger N gain a lot, because much of this tiny model's time is
+# bias, where DDP sends one. A larger N gains a lot, because much of this tiny model's time is
 # messages. If your step waits for messages a tenth of its time, you save a tenth at most.
 #
 # Buffers, such as the running means of batch normalisation, stay different on each rank, so average
@@ -388,7 +388,7 @@ axes.margins(y=0.2)
 #
 # **Loss.** Copies that train apart cost a few percent, and the outer optimizer wins part of that
 # back. The lab uses a momentum of 0.8, because ten outer steps are few for 0.9, with which we saw
-# 2.188. We chose it by the same loss, so do not read the order of the two as a rule.
+# 2.188. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
 #
 # **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second. In
 # the time that DDP takes, DiLoCo can train on more tokens.

@@ -113,7 +113,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # A hang: the flight recorder
 # ---------------------------
 #
-# A trace is written when the epoch ends, so a run that hangs writes none. For this, torch has the
+# A trace is written when an epoch ends, so a run that hangs writes none. For hangs, torch has the
 # *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape and
 # lines of code. Over gloo, torch 2.13.0 records by default.
 #

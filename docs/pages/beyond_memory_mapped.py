@@ -129,7 +129,7 @@ Memory-mapped data, converted once
 #    ulimit -f 100; python -m beyond.memory_mapped 3 3
 #
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,
-# instead of waiting forever for the file. No part of a file is left. (The traceback ends in
+# instead of waiting forever for the file. No partial file is left. (The traceback ends in
 # ``run_once_per_node``, because an exception travels between processes without its traceback.)
 #
 # .. fold:: How ``run_once_per_node`` does it
@@ -162,7 +162,7 @@ Memory-mapped data, converted once
 # **The samples have different sizes**, so they do not stack. Pad them, or store all in one long
 # tensor, and beside it where each sample begins.
 #
-# **Each sample is changed at random**, as by cropping. If you convert after the change, every epoch
+# **Each sample is cropped at random**, for example. If you convert after the change, every epoch
 # sees the same crops. So convert the decoded image, and crop it when you read it.
 #
 # A smaller remedy needs no file: ``DataLoader(num_workers=…)`` decodes the next batches in other

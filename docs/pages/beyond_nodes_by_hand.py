@@ -11,9 +11,10 @@ Several nodes, started by hand without torchrun
 # **You need** the script of :doc:`2_multigpu`. A :term:`node` is a machine.
 #
 # Many older scripts are started once on each node, as in ``main.py --nodes 2 --gpus 4 --nr 0
-# --epochs 10``, where ``--nr`` is the number of the node. ``multigpu.py`` cannot be started like that. Its processes meet on
-# ``localhost``, at a port that it chooses itself, so no other node can find them. And it counts its
-# processes from 0 on every machine, so two nodes would both have rank 0.
+# --epochs 10``, where ``--nr`` is the number of the node. ``multigpu.py`` cannot be started like
+# that. Its processes meet on ``localhost``, at a port that it chooses itself, so no other node can
+# find them. And it counts its processes from 0 on every machine, so two nodes would both have rank
+# 0.
 
 # %% [markdown]
 # Naming the meeting place
@@ -147,10 +148,10 @@ Several nodes, started by hand without torchrun
 # What torchrun does instead
 # --------------------------
 #
-# - **Ranks by agreement.** The command is the same on all nodes (:doc:`4_multinode`). The agents
-#   agree on the numbers, so none can be forgotten or given twice.
+# - **Ranks by agreement.** The command is the same on all nodes (:doc:`4_multinode`). torchrun
+#   agrees on the numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
-#   ``--max-restarts`` times. Here, ``mp.spawn`` ends its own node, the other nodes lose their
+#   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own node, the other nodes lose their
 #   connection and end, and you start everything again, from the first epoch.
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.

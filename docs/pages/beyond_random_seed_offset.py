@@ -38,8 +38,8 @@ A seed per rank instead of shards
 #
 #    python -m tools.series run --probe random_seed_offset@1 3 3
 #
-# The loss falls, and nothing looks wrong. But ``first``, the first sample of the last epoch, is the
-# same on both ranks, and so are all others. Each epoch uses only half of the data.
+# The loss falls, and nothing looks wrong. But the last epoch's first sample (``first``) is the same
+# on both ranks, as are all others. Each epoch uses only half of the data.
 
 # %% [markdown]
 # A seed per rank

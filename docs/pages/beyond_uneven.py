@@ -61,7 +61,7 @@ Unequal numbers of batches, and Join
 #
 #    ``Join`` usually surrounds the loop. Here it is in a generator, so the loop keeps its
 #    indentation. ``all_reduce(totals)`` must be outside of the block, because ``Join`` answers only
-#    the all-reduces of DDP: inside, training would hang.
+#    DDP's all-reduces: inside, training fails or hangs.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -69,7 +69,7 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# All 2,048 samples count, and both ranks end with the same weights.
+# Each rank uses all samples of its share. The weights are equal.
 
 # %% [markdown]
 # Sharing the optimizer's state
@@ -126,8 +126,8 @@ Unequal numbers of batches, and Join
 #
 # From batch 17 on, only rank 1 has a gradient. By default, DDP divides it by the number of all
 # ranks, here 2. With ``Join([self.model], divide_by_initial_world_size=False)``, DDP divides by the
-# number of ranks that still have a batch, as ``--active`` does in ``uneven_mean.py``. Here
-# ``forks.py`` trains both scripts on two ranks, as torchrun would:
+# number of ranks that still have a batch, as ``--active`` does in ``uneven_mean.py``. ``forks.py``
+# trains with each divisor on two ranks, as torchrun would:
 #
 # .. run::
 #    :expect: active_2.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))

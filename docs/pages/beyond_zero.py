@@ -25,8 +25,8 @@ ZeRO: sharding the optimizer's state
 #    torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
 #    torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
 #
-# The figure shows that a second process leaves the state per rank as it is under DDP, and halves it
-# with ZeRO:
+# In the figure, a second process does not change the state per rank under DDP, and with ZeRO halves
+# it:
 
 # %%
 import re
@@ -75,8 +75,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
 #    divides the state within it. Without that argument, ZeRO uses all ranks. That saves more
-#    memory, but each step broadcasts weights between the nodes, and no node holds the whole state
-#    for its checkpoint.
+#    memory, but each step broadcasts weights between the nodes, and only rank 0 gets the whole
+#    state to save.
 #
 #    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it. ZeRO sends its messages
 #    from the device of the first parameter, and NCCL cannot send from the CPU.
@@ -94,8 +94,8 @@ figure.legend(loc="outside upper right", ncols=2)
 # ZeRO never splits a tensor: one rank holds the momentum of the 20 weights, the other that of the
 # bias.
 #
-# Here ``forks.py`` trains both scripts on two ranks, as torchrun would. The weights and the
-# checkpoint equal those of plain SGD:
+# ``forks.py`` trains with ZeRO and with plain SGD on two ranks, as torchrun would. Weights and
+# checkpoint are equal:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -167,7 +167,7 @@ figure.legend(loc="outside upper right", ncols=2)
 # -------------
 #
 # - **Messages.** DDP's :term:`all-reduce` sends and receives about two numbers per weight on each
-#   rank (:doc:`1_theory`). ZeRO adds half as much, because it then broadcasts each updated weight.
+#   rank (:doc:`1a_speed`). ZeRO adds half as much, because it then broadcasts each updated weight.
 #   This comes after ``backward()``, which cannot hide it.
 # - **Saving.** ``consolidate_state_dict`` sends each part of the state to every rank of the node,
 #   although only one keeps it. On GPUs these messages take GPU memory. If the state is large, save

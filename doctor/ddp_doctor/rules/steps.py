@@ -12,7 +12,7 @@ def not_causal(run):
     """A language model sees the token that it has to predict.
 
     Its loss falls far below what is possible, and what it generates is noise. An attention mask of
-    0 and 1 must be boolean: as floats, PyTorch adds it to the scores. `is_causal=True` needs none.
+    0 and 1 must be boolean: as floats, PyTorch adds it to the scores.
     """
     for fact in run.all("causality")[:1]:
         if fact["moved"] > 1e-4 * fact["scale"]:
