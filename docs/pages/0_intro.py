@@ -9,11 +9,10 @@ Introduction
 # trains on many GPUs, resumes after a crash, and runs on several machines. The last script trains a
 # GPT.
 #
-# **You will be able to** explain every line of these scripts, and to make the same edits in your
-# own.
+# **You will be able to** run the first script, and say what each of its parts does.
 #
 # **You need** Python 3.11 or newer, and to have written a PyTorch training loop. You need no GPU:
-# the same code runs on the CPU, where every script but the first runs as two processes.
+# the same code runs on the CPU, there mostly as two processes.
 #
 # The first script
 # ----------------
@@ -52,14 +51,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # The scripts
 # -----------
 #
-# Down to the GPT, each script is the script in the row above plus the edits of one page. Each of the
-# others varies one of these.
+# Down to the GPT, each script is the one in the row above plus a few edits. Each of the others
+# varies an earlier one.
 #
 # .. lessons-table::
 #
-# A *node* is one machine among several. Read :doc:`1_theory` first: it builds a small
-# ``DistributedDataParallel`` (DDP) by hand, the idea behind all these edits. The :doc:`glossary`
-# collects the terms. If you came with an error message, look it up in :doc:`symptoms`.
+# A *node* is one machine among several. The next page, :doc:`1_theory`, builds by hand what most
+# edits use: ``DistributedDataParallel`` (DDP). The :doc:`glossary` collects the terms. If you came
+# with an error message, look it up in :doc:`symptoms`.
 #
 # How to read a page
 # ------------------
@@ -67,15 +66,16 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Each edit of a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* takes the new code only. Below the diff, the page runs the new
-# stage. All output on these pages was printed by the commands above it.
+# stage, with torchrun where it needs that. Below each output are the seconds that it took.
 #
-# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code.
+# ``python -m tools.series run multigpu@3`` runs that stage, and with ``show`` in place of ``run``
+# it prints the code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
 # ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find, so delete the files ``*.pt`` before you run another block, unless the text
-# says that the block continues an earlier one.
+# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before you run another block,
+# unless it continues an earlier one.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -103,8 +103,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    safe writing of files. It needs ``guard.py``, which turns mistakes into one-line messages and
 #    ends a process after an error. You need not read either file.
 #
-# All scripts but the last take the same arguments: the number of epochs, the number of epochs
-# between two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
+# All scripts but the GPT's take these arguments: the number of epochs, the number of epochs between
+# two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
 #
 # The whole script
 # ----------------

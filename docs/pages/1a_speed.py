@@ -62,9 +62,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
 # NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most
 # of the time that sending takes. Here gloo adds numbers on the same cores that compute gradients,
-# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so
-# latency is a small part of the time, and a bucket of two gradients is sent only when the second has
-# arrived.
+# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, and
+# a bucket of two is sent only when the second has arrived. (The noise is large: even the forward
+# pass, the same in all rows, varies by a third.)
 
 # %% [markdown]
 # A ring
@@ -78,9 +78,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
 #
-# ``isend`` and ``irecv`` start to send to one process and to receive from one; ``wait()`` waits
-# until that is done. The ranks fill their tensors with 1, 2, 4 and 8, so each sum shows whose
-# numbers are in it:
+# ``isend`` starts to send to one process, and ``irecv`` to receive from one; ``wait()`` waits for
+# the end. The ranks fill their tensors with 1, 2, 4 and 8, so each sum shows whose numbers are in
+# it:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -130,8 +130,8 @@ axes[0].tick_params(length=0)
 #    2 (*N* − 1) / *N* × *S*
 #
 # bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
-# that it sends. For 400,000 floats the count is exact; the other two tensors cannot be cut into
-# equal chunks:
+# that it sends. For 400,000 floats both agree; the other two tensors cannot be cut into equal
+# chunks:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -164,18 +164,18 @@ axes.legend()
 # Predicting the time
 # -------------------
 #
-# ``step_time.py`` predicts how long the all-reduces take on your hardware, and how much of that
-# ``backward()`` hides. The ring has 2 (*N* − 1) rounds, one after the other. Each round takes the
-# latency of a message, plus the bytes of a chunk divided by the bandwidth. So an all-reduce of a
-# bucket of *n* bytes takes
+# ``step_time.py`` predicts how long the all-reduces take, and how much of that ``backward()``
+# hides. Its options, which ``--help`` lists, describe your network. The ring has 2 (*N* − 1)
+# rounds, one after the other. Each round takes the latency of a message, plus the bytes of a chunk
+# divided by the bandwidth. So an all-reduce of a bucket of *n* bytes takes
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × *n* / bandwidth
 #
 # This is the *alpha-beta model*, as in
 # `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
-# also assumes that ``backward()`` computes gradients at a constant rate, that all-reduces run one
-# after the other, and that they do not slow ``backward()`` down. Its comments say where the times
-# of ``backward()`` come from.
+# assumes that all buckets have 25 MiB, that ``backward()`` computes gradients at a constant rate,
+# and that all-reduces run one after the other and do not slow it down. Its comments say where the
+# times of ``backward()`` come from.
 #
 # .. run::
 #    :expect: (?s)gpt-micro .* 24\.7 +24\.7\n.*ResNet-50 .* 120\.0 +176\.7 +265\.9\n.* 60\.0 +713\.3 +770\.2
@@ -185,8 +185,8 @@ axes.legend()
 # "Overlapped" is the time from the start of ``backward()`` to the last average. In "one after the
 # other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
 # 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
-# its time sending, and needs more bandwidth. The gradients of ``gpt-micro`` fit into one bucket,
-# which is full only when ``backward()`` ends, so nothing overlaps.
+# its time sending, and needs more bandwidth. The gradients of ``gpt-micro`` fit into one bucket
+# of 25 MiB, which is full only when ``backward()`` ends, so nothing overlaps.
 
 # %%
 from docs.theory import step_time

@@ -279,7 +279,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: end-the-process-group
 #    :confirmed: defa7dc57f65
 #
-#    ``destroy_process_group`` ends both. After an exception it does not run, but ``guard.py`` makes
+#    ``destroy_process_group`` ends them. After an exception it does not run, but ``guard.py`` makes
 #    sure that the process ends.
 #
 #    ``main`` has returned by then, so there is no DDP model any more. A model that still exists

@@ -26,8 +26,8 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# If one of its processes dies, ``torchrun`` starts all of them again, and the script resumes from
-# its last :term:`checkpoint`, the file that it saved.
+# If restarts are allowed and a process dies, ``torchrun`` starts all of them again, and the script
+# resumes from its last :term:`checkpoint`, the file that it saved.
 
 # %% [markdown]
 # Letting torchrun start the processes
@@ -50,8 +50,8 @@ Fault tolerance
 #    :confirmed: 2bb34301b7c2
 #
 #    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`, and watches
-#    them as their :term:`agent`. When a worker fails, the agent terminates the others and starts
-#    all of them again.
+#    them as their :term:`agent`. When a worker fails, the agent ends the others and, if restarts
+#    are left, starts all of them again.
 #
 #    Each worker runs the script from its first line, so ``mp.spawn`` is gone. The agent also sets
 #    the variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
@@ -69,8 +69,8 @@ Fault tolerance
 #
 # .. diagram:: agent
 #
-#    The agent starts the workers and tells them where their :term:`store` is, a small server that
-#    rank 0 opens. The workers find each other through the store, and exchange gradients directly.
+#    The agent starts the workers and tells them where their :term:`store` is, a small server. The
+#    workers find each other through it, and exchange gradients directly.
 
 # %% [markdown]
 # What the commands say
@@ -84,7 +84,7 @@ Fault tolerance
 # ``--nproc_per_node=2``
 #    Start two workers. With GPUs, give the number of GPUs.
 #
-# To allow restarts, source ``restarts.sh`` once per shell:
+# To allow restarts, source ``restarts.sh`` once per shell. It sets three variables:
 #
 # .. recipe:: restarts.sh
 #
@@ -98,7 +98,7 @@ Fault tolerance
 #
 # ``OMP_NUM_THREADS=1``
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
-#    with a warning of five lines that these pages leave out.
+#    with a warning that these pages leave out.
 #
 # ``hello.py`` prints the numbers that ``torchrun`` gives to each worker, and the sum of all ranks,
 # which shows that the workers reach each other:
@@ -186,8 +186,8 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# The next run kills this script twice, after epochs 12 and 27, and ``same.py`` compares its last
-# checkpoint with that of an undisturbed run:
+# The next block continues the first of this page. It kills a worker after epochs 12 and 27, and
+# ``same.py`` compares the last checkpoints of both runs:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -257,9 +257,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# **The momentum is lost.** A script that does not load the optimizer's state, like the second one
-# here, resumes without an error. Momentum builds up again within tens of steps, so an epoch here
-# has only 8, to make the difference visible:
+# **The momentum is lost.** A script that does not load the optimizer's state, like ``broken.py``,
+# resumes without an error. Momentum builds up again within tens of steps. To make the difference
+# visible, an epoch here, on one worker, has only 8:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243

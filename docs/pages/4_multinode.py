@@ -30,9 +30,10 @@ Multi-node training
 # The short command
 # -----------------
 #
-# ``torchrun --nnodes=2 multinode.py`` is enough if you first source ``launch/torchrun_env.sh``,
-# which sets torchrun's other options through variables. Here two shells of one machine play the
-# nodes, so the endpoint is ``localhost``:
+# ``torchrun --nnodes=2 multinode.py`` is enough after ``ENDPOINT=node1:29500 .
+# launch/torchrun_env.sh``, which sets torchrun's other options through variables. (``NPROC=2``
+# before it starts two processes per node.) Here two shells of one machine play the nodes, so the
+# endpoint is ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -56,7 +57,7 @@ Multi-node training
 # ------------------------
 #
 # ``nodes.py`` starts two agents in the folders ``node1`` and ``node2``, which share nothing but a
-# port. After the ``+`` it prints what it runs on each node:
+# port. After ``+`` is what each node runs (here ``sort`` puts the second line first):
 #
 # .. run::
 #    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -139,7 +140,7 @@ Multi-node training
 #    a list because it replaces the list's contents with what it receives.
 #
 #    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
-#    ``_load_checkpoint`` then overwrites the weights on each node that has a file. It also sends
+#    ``_load_checkpoint`` then overwrites the weights on each node that has a file. DDP also sends
 #    only the weights, without the momentum and the epoch.
 #
 # .. run::
@@ -176,8 +177,8 @@ Multi-node training
 # The worker on ``node1`` loses its connection and fails. Its agent waits at the rendezvous for a
 # second node, and gives up if none comes in ten minutes. Here one comes at once, but training waits
 # some seconds until the lost agent counts as gone. Then both agents start their workers, and one of
-# the three restarts is used up. The new ``node2`` receives the checkpoint of ``node1`` over the
-# network.
+# the three restarts that ``torchrun_env.sh`` allows is used up. The new ``node2`` receives the
+# checkpoint of ``node1`` over the network.
 
 # %%
 import re
@@ -190,11 +191,11 @@ lost = float(re.search(r"([\d.]+) s  node2 \| --- lost", log)[1])
 back = min(time for time, _ in ran if time > lost)
 
 figure, axes = lab.picture(
-    f"Epochs over time. After {lost:.0f} s a node is lost; {back - lost:.0f} s later training resumes."
+    f"Epochs over time. After {lost:.1f} s a node is lost; {back - lost:.1f} s later training resumes."
 )
 axes.plot(*zip(*ran, strict=True), ".", markersize=5)
 axes.axvspan(lost, back, color=lab.COLORS[1], alpha=0.15)
-axes.annotate(f"no training: {back - lost:.0f} s", ((lost + back) / 2, 20), ha="center")
+axes.annotate(f"no training: {back - lost:.1f} s", ((lost + back) / 2, 20), ha="center")
 axes.set(xlabel="seconds since the start", ylabel="epoch")
 
 # %% [markdown]
@@ -230,9 +231,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # **Nothing happens at all.** Each agent waits for the others, and prints nothing. It waits for ten
 # minutes if another node is missing. It waits for two minutes or more if it cannot reach the
 # endpoint, because the name leads nowhere, a firewall closes the port, or that node was not
-# started. The preflight of :doc:`launchers`, started on every node, says which case it is. On every
-# node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
-# Also, ``getent hosts $(hostname)`` must print the node's own address.
+# started. ``launch/check_cluster.py``, run on every node, says which case it is (:doc:`launchers`).
+# On every node, ``getent hosts node1`` must print the same address, and not one that begins with
+# ``127.``. Also, ``getent hosts $(hostname)`` must print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because
@@ -243,8 +244,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #    for node in node1 node2; do torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
-# **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start,
-# even if another node has a good one. First check the disk that returned half a file.
+# **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start.
+# Check that disk, then move the file away: the node gets that of another.
 #
 # :doc:`symptoms` lists more errors by their text.
 

@@ -23,9 +23,9 @@ Batch size and learning rate
 # optimizer makes the same update as one process with that batch size would. (Dropout and batch
 # normalisation are exceptions, because they depend on how the batch is divided.)
 #
-# This average is wrong if the ranks have different numbers of samples or tokens. Then divide this
-# rank's summed loss by their number on *all* ranks, which takes one all-reduce, and multiply it by
-# the number of processes, because DDP divides by that number.
+# This average is wrong if the ranks have different numbers of samples or tokens. Then each rank
+# divides its summed loss by the count over *all* ranks, which takes one all-reduce, and multiplies
+# it by the number of processes, because DDP divides by that.
 
 # %% [markdown]
 # A test
@@ -105,15 +105,15 @@ axes.legend()
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
 #   number of processes. Do this first, because it shows whether your changes are correct.
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
-#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, which rises to this
-#   value over the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained
-#   with a batch of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, people often
-#   use the square root of the factor. Both rules have a limit: beyond a certain size, a larger
-#   batch gains nothing.
+#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, reached in steps over
+#   the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch
+#   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, people often use the
+#   square root of the factor. Both rules have a limit: beyond a certain size, a larger batch gains
+#   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
 #   this multiplies the learning rate, and the mistake is hard to find later.
 #
-# Here is the linear rule:
+# Here the rate is doubled:
 
 # %%
 log = lab.run(
@@ -135,15 +135,15 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()
 
 # %% [markdown]
-# The curve of two processes is now close to that of one. This is easy for a linear model, so
-# measure it with yours.
+# At twice the rate, two processes are close to one. This is easy for a linear model, so measure it
+# with yours.
 
 # %% [markdown]
 # What you can do now
 # -------------------
 #
 # .. page-end:: batch_and_learning_rate
-#    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when more of them are faster
+#    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when two beat one
 #
 #    You can now say which batch a step uses, and choose a learning rate for more devices.
 #
