@@ -68,8 +68,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # becomes the next, and its *Copy* takes the new code only. Below the diff, the page runs the new
 # stage, with torchrun where it needs that. Below each output are the seconds that it took.
 #
-# ``python -m tools.series run multigpu@3`` runs that stage, and with ``show`` in place of ``run``
-# it prints the code.
+# After ``python -m``, ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE``
+# prints its code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
