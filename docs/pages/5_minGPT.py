@@ -94,7 +94,7 @@ minGPT training
 #
 #    The trainer passes ``source`` and ``targets`` to the model and gets the loss back, summed over
 #    the tokens. AdamW, with the options in ``args.adamw``, replaces SGD. ``parameter_groups``
-#    exempts biases and LayerNorm's gains from weight decay.
+#    exempts biases and LayerNorm's factors from weight decay.
 #
 #    ``data.load`` turns the text into token numbers. The first process of each node writes them to
 #    a file, which then all processes map into memory.
@@ -187,7 +187,7 @@ axes.legend()
 #
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
 # *preset* sets many options at once and comes first, as in ``-m mingpt.main gpu``. The presets
-# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` run on any machine.
+# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` are suggestions.
 
 # %% [markdown]
 # What could go wrong

@@ -150,7 +150,7 @@ Exact training
 #
 #    The learning rate first rises linearly over ``--warmup_steps``, because AdamW's averages come
 #    from few gradients at first, so its steps are unreliable. Then the rate falls along half a
-#    cosine, because large steps would jump around the minimum. It is a function of the step and of
+#    cosine, because large steps would jump around the minimum. The rate follows from the step and
 #    ``--total_steps``, so no checkpoint needs the state of a scheduler. But resume with the same
 #    ``--total_steps``, or the rate jumps.
 #
@@ -164,7 +164,7 @@ Exact training
 #
 #    python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 5 --learning_rate 0.1 --warmup_steps 10
 #
-# With clipping and warm-up, the loss after five steps is below that of guessing, the dashed line.
+# In the figure, with clipping and warm-up, step 5 is below the loss of guessing, the dashed line.
 # (A rate of 0.1 is still too high for this model: at step 20 the training losses of the two runs
 # are about equal.)
 
@@ -237,8 +237,7 @@ axes.legend()
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
-# So far a run resumes exactly only if it has no dropout, and loses the steps since its last
-# checkpoint.
+# So far dropout makes a resumed run differ, and a kill costs the steps since the last checkpoint.
 
 # %% [markdown]
 # What you can do now

@@ -38,12 +38,11 @@ Fast training
 #    smaller range: in ``backward()``, gradients of activations below 3 · 10\ :sup:`-8` become 0. So
 #    the scaler multiplies the loss by a large factor, and ``unscale_`` divides the gradients by it
 #    before the optimizer's step. If a gradient overflows, the scaler skips the step and halves the
-#    factor, which is part of the state, so it is in the checkpoint. In other precisions the scaler
-#    does nothing.
+#    factor, so the checkpoint needs the factor too. In other precisions the scaler does nothing.
 #
 #    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and the
-#    division then makes them far too small. AdamW hides this mistake, because a constant factor in
-#    all gradients hardly changes its steps.
+#    division then makes them far too small. AdamW hides a part of this mistake: only its ``eps``
+#    lets a factor in all gradients matter.
 #
 # .. run::
 #    :expect: (?s)weights (\S+)\n.*weights (?!\1)
@@ -118,8 +117,8 @@ Fast training
 #    :confirmed: 550ee2a30e8a
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others, so this model needs
-#    one all-reduce per step. In our measurements, with two processes, a second one cost 1 to 6 % of
-#    a step more than the early start gained (``tools/bench/results/ddp_cost.txt``).
+#    one all-reduce per step. In our measurements with two processes, a second all-reduce cost 1 to
+#    6 % of a step more than it gained (``tools/bench/results/ddp_cost.txt``).
 #
 #    DDP sorts a bucket's gradients in the order of its first backward pass. With more than two
 #    ranks, this order decides how the sums round. A resumed run does not repeat that first pass, so
@@ -232,7 +231,7 @@ figure.legend(loc="outside upper center", ncols=2)
 # %% [markdown]
 # The two longest bars are those of two processes with larger batches. Two processes have one thread
 # each, also in the rows that begin with "two,". The batch has 12 sequences unless a row says
-# otherwise. The second row is about the CPU only: see :doc:`internals`.
+# otherwise. The second and the fourth row multiply by MKL: see :doc:`internals`.
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.

@@ -166,7 +166,7 @@ if log:
 #    :pyobject: remembered
 #
 # The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on
-# NCCL's own stream, beside the stream that computes, so most of their time is hidden. But NCCL
+# NCCL's own stream, beside the stream that computes, so ``backward()`` can hide them. But NCCL
 # takes some of the GPU's multiprocessors from ``backward()``. With one GPU NCCL launches no kernel,
 # so there is one stream. :doc:`beyond_look_inside` reads such traces across ranks.
 
@@ -251,8 +251,8 @@ if log:
 # From one GPU to eight, and to nodes
 # -----------------------------------
 #
-# The same command uses all GPUs of a node, and the trainer divides ``--batch_size`` among them.
-# Three things decide how fast the GPUs exchange gradients.
+# ``--nproc_per_node=gpu`` uses all GPUs of a node, and the trainer divides ``--batch_size`` among
+# them. Three things decide how fast the GPUs exchange gradients.
 #
 # **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. From fast to slow: ``NV18``
 # means 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches; ``PHB`` and
@@ -283,8 +283,8 @@ if log:
 #
 # With ``NCCL_DEBUG=INFO``, each rank prints what NCCL does, in lines that begin with
 # ``host:pid:tid [device] NCCL INFO``. By default these are of the subsystems ``INIT``,
-# ``BOOTSTRAP`` and ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,COLL`` adds the others
-# of the list below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+# ``BOOTSTRAP`` and ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list
+# below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
 #
 # One rank has no neighbours, so the lines that are not shown above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of

@@ -8,7 +8,7 @@ From your script to DDP
 # **You will be able to** change your own training script so that it uses all GPUs of a machine, and
 # check each change.
 #
-# **You need** :doc:`2_multigpu`, which explains the same ideas in a script made for them.
+# **You need** :doc:`2_multigpu`, which explains the same ideas in a simpler script.
 #
 # The script on this page is a typical image classifier: a ``Dataset`` with augmentation, a
 # ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a scheduler that watches the
@@ -196,7 +196,7 @@ From your script to DDP
 # Ending the process group
 # ------------------------
 #
-# The probe's lines so far end with ``group not left``. A :term:`process group` has threads and
+# The probe's lines so far say ``group not left``. A :term:`process group` has threads and
 # connections, which must end before Python does.
 #
 # .. lesson-diff:: classifier_ddp
@@ -282,7 +282,7 @@ From your script to DDP
 # What to look at when yours differs
 # ----------------------------------
 #
-# Most of these mistakes raise no error, but the script trains something else than you think.
+# Most mistakes below raise no error, but the script trains something else than you think.
 #
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads
 #
