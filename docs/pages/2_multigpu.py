@@ -68,8 +68,8 @@ Multi-GPU training
 #    :confirmed: a1c4bffe1274
 #
 #    :torch:`torch.distributed.init_process_group` connects the processes, which then form a
-#    :term:`process group`. It reads four environment variables. ``RANK`` is the number of this
-#    process, and ``WORLD_SIZE`` the number of all processes: the :term:`world size`.
+#    :term:`process group`. By default it reads four environment variables. ``RANK`` is the number
+#    of this process, and ``WORLD_SIZE`` the number of all processes: the :term:`world size`.
 #    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
 #    small server through which the processes exchange their addresses. The call returns when all
 #    processes have joined. (:doc:`beyond_nodes_by_hand` shows other ways to meet.)

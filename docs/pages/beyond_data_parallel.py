@@ -11,8 +11,9 @@ DataParallel: several devices in one process, and why not
 # **You need** the script of :doc:`0_intro`.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
-# changed line. Many scripts still have it. Without GPUs it silently calls the module as it is. This
-# lab asks for two devices, but the module is called once, with the whole batch of 8:
+# changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
+# machine. Without GPUs it silently calls the module as it is. This lab asks for two devices, but
+# the module is called once, with the whole batch of 8:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
