@@ -87,8 +87,8 @@ def exercises() -> dict[str, Exercise]:
             steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]
             for name, hunt in hunts.items():
-                hunt["title"] = f"Bug hunt: {hunt['title']}"
-                found.append(_replacing(lesson, name, **hunt))
+                title = f"Bug hunt: {hunt['title']}"
+                found.append(_replacing(lesson, name, **(hunt | {"title": title})))
         for name, facts in table["beyond"].get(lesson.name, {}).items():
             found.append(_edit(lesson.edit(name), **facts))
     return {exercise.name: exercise for exercise in found}

@@ -24,7 +24,8 @@ Multi-GPU training
 # half as many steps per epoch: see :doc:`batch_and_learning_rate`.
 #
 # Seven edits lead to this script. After each edit, this page runs it for one epoch on two
-# processes. With ``--probe``, every process reports in two lines what it did.
+# processes. With ``--probe``, every process reports in two lines what it did. Each diff also shows
+# the imports that its edit needs.
 
 # %% [markdown]
 # One process per device

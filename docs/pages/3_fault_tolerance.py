@@ -26,8 +26,8 @@ Fault tolerance
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# If restarts are allowed and a process dies, ``torchrun`` starts all of them again, and the script
-# resumes from its last :term:`checkpoint`, the file that it saved.
+# If restarts are allowed and a process dies, ``torchrun`` starts all processes again, and the
+# script resumes from its last :term:`checkpoint`, the file that it saved.
 
 # %% [markdown]
 # Letting torchrun start the processes

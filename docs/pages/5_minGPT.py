@@ -187,7 +187,7 @@ axes.legend()
 #
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
 # *preset* sets many options at once and comes first, as in ``-m mingpt.main gpu``. The presets
-# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` are suggestions.
+# ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` are named after the machine that they suit.
 
 # %% [markdown]
 # What could go wrong

@@ -54,7 +54,7 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# A second run stops after two steps, and a third one resumes from its checkpoint, ``mingpt_2.pt``:
+# After a run of two steps, another one resumes from its checkpoint, ``mingpt_2.pt``:
 #
 # .. run::
 #    :expect: equal, bit for bit

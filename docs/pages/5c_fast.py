@@ -23,7 +23,7 @@ Fast training
 #    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
 #
 # In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
-# many times as fast. This page measures on a CPU, which has nothing like them, and :doc:`5d_gpus`
+# many times as fast. This page measures on a CPU, which has none; :doc:`5d_gpus` measures
 # on GPUs.
 #
 # .. lesson-diff:: mingpt
@@ -179,8 +179,8 @@ Fast training
 # * C grows with the tokens of a step. R does not, because there are as many gradients as weights.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
 #   latency, the time until the first byte has arrived, which grows with the number of processes.
-# * Part of R is hidden, since DDP sends while ``backward()`` still runs. A short ``backward()``
-#   hides little.
+# * Several buckets hide a part of R behind ``backward()``. One bucket, as in both models, hides
+#   nothing.
 #
 # So give each process enough to do: enlarge the batch with the number of processes. This changes
 # the training, so read :doc:`batch_and_learning_rate` first.

@@ -59,6 +59,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # In 96 steps there are 9 averages, where DDP needs 96. The sums of the weights are closer than
 # before, but not equal, because each rank has made 6 more steps alone.
+#
+# PyTorch has this as well: call ``average_parameters`` of ``PeriodicModelAverager(period=10,
+# warmup_steps=9)`` after each step. ``PostLocalSGDOptimizer`` does so in its ``step()``.
 
 # %% [markdown]
 # Saving one model
@@ -252,8 +255,8 @@ right.legend()
 #    anchor, and every copy starts again from there.
 #
 #    This sends nothing new: every rank has the same average and the same anchor, so all outer
-#    optimizers take the same step. It costs three numbers per weight, for the anchor, the outer
-#    gradient and a momentum.
+#    optimizers take the same step. It costs memory: the anchor, the outer gradient and a momentum
+#    are three numbers per weight.
 #
 #    ``vector_to_parameters`` makes each weight a view of its part of the vector. Without
 #    ``clone()``, the inner steps would move the anchor.
@@ -361,7 +364,7 @@ right.legend()
 #
 #    python -m docs.labs.diloco_gpt
 #
-# In the figure, DDP has the lowest loss, for a hundred times the bytes of the other two:
+# In the figure, DDP has the lowest loss, but sends a hundred times as many bytes as the other two:
 
 # %%
 log = lab.run("python -m docs.labs.diloco_gpt")

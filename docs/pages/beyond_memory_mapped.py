@@ -56,7 +56,9 @@ Memory-mapped data, converted once
 #    python slow_after.py 3 3
 #    python docs/labs/same.py slow_before.pt slow_after.pt
 #
-# Now the log shows the cause: nearly all of the time goes into waiting for data.
+# Now the log shows the cause: nearly all of the time goes into waiting for data. If the share is
+# below 90 % or so, look at the data first. A high share proves little, because waiting for other
+# ranks counts as computing (:doc:`where_the_time_goes`).
 
 # %% [markdown]
 # Converting once

@@ -61,7 +61,8 @@ Several nodes, started by hand without torchrun
 #      - nothing is left
 #      - the file is left: delete it, or no later run can meet there
 #
-# With a file, you need no free port. ``file:store`` is a file in the current folder:
+# ``env://`` is the default, also of ``init_process_group``. With a file, you need no free port.
+# ``file:store`` is a file in the current folder:
 #
 # .. run::
 #    :expect: rank 1 of 2, met by FileStore
