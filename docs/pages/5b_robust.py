@@ -140,7 +140,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 # step is lost. (To continue the same training, repeat the same command: the smaller
 # ``--total_steps`` here changes the learning rate.)
 #
-# .. fold:: Who gets the signal
+# .. fold:: The same signal after a failure
 #
 #    ``torchrun`` also sends SIGTERM to the workers that survive a failure. They treat it as a
 #    request to stop, find that a rank is missing, and end. With NCCL they may not notice the

@@ -10,7 +10,7 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Each figure names its device, and a note marks what has not been measured yet.
+# A note marks what has not been measured on a GPU yet.
 
 # %% [markdown]
 # The same scripts
@@ -125,8 +125,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # %% [markdown]
 # The first three do not depend on the batch: 16 bytes per weight. What is kept in ``bf16`` has a
 # fixed part too, the 16-bit copies that autocast makes of the matrices: 0.23 GiB. The rest grows by
-# half a gigabyte per sequence. More than a third of it is one tensor, the log-probabilities in
-# fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# half a gigabyte per sequence. More than a third of the rest is one tensor, the log-probabilities
+# in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
 # At its peak a real step needs more, because for a moment the logits also exist in ``bf16`` and in
 # fp32, and in the backward pass so does their gradient. Compiled code keeps less: fused operations
@@ -248,8 +248,8 @@ if log:
 # 2.9: ``PYTORCH_CUDA_ALLOC_CONF``).
 
 # %% [markdown]
-# From one GPU to eight, and to nodes
-# -----------------------------------
+# From one GPU to eight
+# ---------------------
 #
 # ``--nproc_per_node=gpu`` uses all GPUs of a node, and the trainer divides ``--batch_size`` among
 # them. Three things decide how fast the GPUs exchange gradients.

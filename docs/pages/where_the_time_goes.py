@@ -161,8 +161,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - the model is large for the batch, or the link is slow
 #      - a larger batch; several batches per update, with ``model.no_sync()`` for all but the last
 #        (:doc:`5c_fast`); 16 bits in the messages,
-#        ``model.register_comm_hook(None, default_hooks.fp16_compress_hook)``; averaging weights
-#        every so many steps (local SGD); a faster link
+#        with a hook (:doc:`beyond_comm_hooks`); averaging weights every so many steps
+#        (:doc:`beyond_local_sgd`); a faster link
 #    * - communication, few MB
 #      - latency and fixed costs
 #      - a larger batch, or several per update
