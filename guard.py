@@ -4,7 +4,9 @@ utils.py calls this file. No lesson explains it, and you need not read it.
 """
 
 import argparse
+import contextlib
 import ctypes
+import functools
 import gc
 import os
 import re
@@ -27,6 +29,7 @@ _path = None  # of the checkpoint, set by check_path
 before_exit = []  # functions that a failing process calls before it exits
 PART = ".part"
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
+PERMANENT = "said-permanent"  # a file in torchrun's folder of the run, see `_say_once`
 TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 LOST = re.compile("closed by peer|reset by peer|Broken pipe")  # a collective whose peer has ended
 
@@ -59,6 +62,8 @@ def check_launcher(manual, gpus):
         raise UserError(f"no address for {env['MASTER_ADDR']}: {fix}") from None
     check_gpus(int(env.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"])), gpus, "--nproc_per_node")
     if TORCHRUN:
+        if Path(env["TORCHELASTIC_ERROR_FILE"]).parents[2].joinpath(PERMANENT).exists():
+            os._exit(2)  # torchrun restarts us nevertheless, but this spares seconds per attempt
         # torchrun gives up if it reads half an error file, so @record writes it under another name.
         env["TORCHELASTIC_ERROR_FILE"] += PART
         _end_with_torchrun()
@@ -123,7 +128,7 @@ def prepare_for_group():
 def _say_who_waits():
     if not dist.is_initialized():
         where = "all {WORLD_SIZE} processes to come to {MASTER_ADDR}:{MASTER_PORT}"
-        _write(f"waiting for {where.format_map(os.environ)}")
+        write(f"waiting for {where.format_map(os.environ)}")
 
 
 def _end_worker():
@@ -213,8 +218,10 @@ def _line(error):
     return None
 
 
-def _write(line):
-    os.write(2, f"{Path(sys.argv[0]).name}: {line}\n".encode(errors="backslashreplace"))
+@functools.cache  # each line once
+def write(line):
+    with contextlib.suppress(OSError):  # stderr is closed: train on
+        os.write(2, f"{Path(sys.argv[0]).name}: {line}\n".encode(errors="backslashreplace"))
 
 
 def _say_once(line):
@@ -222,6 +229,7 @@ def _say_once(line):
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # RUN/attempt_N/LOCAL_RANK/error.json
     if TORCHRUN and error_file:
         said = f"said-{zlib.crc32(line.partition('(')[0].encode(errors='replace'))}"
+        said = PERMANENT if AWAY in line else said  # no restart cures a bad checkpoint
         try:
             Path(error_file).parents[2].joinpath(said).touch(exist_ok=False)
         except OSError as error:
@@ -229,4 +237,4 @@ def _say_once(line):
                 return
     elif _without_torchrun() and os.environ["RANK"] != "0":
         time.sleep(3)  # if rank 0 prints it, the launcher ends us meanwhile
-    _write(line)
+    write(line)

@@ -20,6 +20,9 @@ import guard
 from guard import AWAY, UserError
 
 NUM_SAMPLES = 2048
+# Several nodes may share a disk and replace each other's files. multigpu.py sets WORLD_SIZE later.
+ONE_NODE = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+_saved = {}  # path: `_identity` of the file that this process saved there
 
 
 class MyTrainDataset(Dataset):
@@ -181,11 +184,20 @@ def save_checkpoint(checkpoint, path):
         if not all(weight.isfinite().all() for weight in checkpoint["model"].values()):
             advice = "lower the learning rate"
             raise OSError("the weights are not finite")
+        if path in _saved and os.path.exists(path) and _identity(path) != _saved[path]:
+            name, fix = os.path.relpath(path), "give each run its own --checkpoint_path"
+            guard.write(f"another process has replaced {name} since this run saved it: {fix}")
         write(checkpoint, path)
+        if ONE_NODE:
+            _saved[path] = _identity(path)
     except OSError as error:
         why = f"{error.strerror or error}; what was saved before is intact"
         raise UserError(f"cannot save {path} after {unit} {count}: {why}: {advice}") from None
     show(f"{unit.capitalize()} {count:{width}} | checkpoint saved to {os.path.relpath(path)}")
+
+
+def _identity(path):
+    return os.stat(path).st_ino, os.stat(path).st_mtime_ns  # the system reuses inode numbers
 
 
 def write(content, path):

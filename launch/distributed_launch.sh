@@ -10,8 +10,9 @@
 #   NODE_RANK=0               0, 1         0, 1
 #   NODE_RANK=1               0, 1         2, 3
 set -eu
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
 : "${NNODES:?how many nodes, as NNODES=2}" "${NODE_RANK:?the number of this node, from 0}"
-: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
+: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}" "${1:?what to run (--help has an example)}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 python3 "$(dirname "$0")/before.py" "$MASTER_ADDR:${MASTER_PORT:-29500}" "$NODE_RANK" >/dev/null
 exec python -m torch.distributed.launch --use-env --nnodes="$NNODES" --node-rank="$NODE_RANK" \

@@ -25,7 +25,8 @@ set -eu # after conda, whose scripts use unset variables
 # Grid Engine starts a login shell, in which /etc/profile resets PATH. This loses what -V
 # passed on.
 PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}${CONDA_PREFIX:+$CONDA_PREFIX/bin:}$PATH"
-HOSTS=$(cut -d " " -f 1 "${PE_HOSTFILE:?started by qsub -pe}")
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+HOSTS=$(cut -d " " -f 1 "${PE_HOSTFILE:?start this with qsub -pe (--help has an example)}")
 slots=$(head -n 1 "$PE_HOSTFILE" | cut -d " " -f 2)
 export HOSTS NPROC="${NPROC:-$slots}"
 export MASTER_PORT="${MASTER_PORT:-$((20000 + JOB_ID % 10000))}" JOB="$JOB_ID.${RESTARTED:-0}"

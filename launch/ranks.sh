@@ -21,8 +21,9 @@
 # It keeps variables that are set already. There are no restarts: submit a failed job again.
 # Ask for GPUs by --gpus-per-node, because a script takes number LOCAL_RANK of those it sees.
 set -eu
-: "${1:?what to run}"
-export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun}}}"
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+: "${1:?what to run (--help has an example)}"
+export RANK="${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:?not started by mpirun or srun (--help has an example)}}}"
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-}}}"
 export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-}}}"
 tasks=$(echo "${SLURM_STEP_TASKS_PER_NODE:-}" | tr -s ',()x' '\n  ' |

@@ -26,7 +26,8 @@
 #. ~/.venv/bin/activate
 #. ~/miniconda3/etc/profile.d/conda.sh && conda activate ddp
 set -u # after conda, whose scripts use unset variables
-: "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+: "${SLURM_JOB_NUM_NODES:?start this with sbatch (--help has an example)}" "${1:?what to run (--help has an example)}"
 case ${NPROC:-1} in 0* | *[!0-9]*)
     echo "slurm.sh: NPROC is '$NPROC', but must be a number from 1" >&2
     exit 2

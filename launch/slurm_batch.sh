@@ -10,7 +10,8 @@
 #SBATCH --cpus-per-task=2
 # The lines of slurm.sh for GPUs, memory, time and the environment go here.
 set -eu
-: "${SLURM_JOB_NUM_NODES:?start this with sbatch}"
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+: "${SLURM_JOB_NUM_NODES:?start this with sbatch (--help has an example)}" "${1:?what to run (--help has an example)}"
 export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had --export=NONE
 # Computed here, once: the second file would compute it on every node.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

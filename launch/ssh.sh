@@ -9,7 +9,8 @@
 # a program to use instead of ssh. It waits for all hosts, and exits with the status of the
 # first in HOSTS that failed. If a signal ends it, it ends them all.
 set -eu
-: "${HOSTS:?which hosts, as HOSTS='node1 node2'}" "${1:?what to run}"
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+: "${HOSTS:?which hosts, as HOSTS='node1 node2'}" "${1:?what to run (--help has an example)}"
 first=$(set -- $HOSTS; echo "${1:?no host in HOSTS}") # split at spaces and newlines
 quote() { printf "'%s' " "$(printf %s "$1" | sed "s/'/'\\\\''/g")"; }
 quoted=$(for word in "$@"; do quote "$word"; done)

@@ -5,7 +5,8 @@
 #
 # A lost node may rejoin by this command. With NNODES=1:2 the others continue meanwhile.
 set -eu
-: "${NNODES:?how many nodes, as NNODES=2}"
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
+: "${NNODES:?how many nodes, as NNODES=2}" "${1:?what to run (--help has an example)}"
 LAUNCH=$(dirname "$0")
 . "$LAUNCH/torchrun_env.sh"
 [ -n "${JOB:-}" ] || # a scheduler, which sets JOB, starts the other nodes itself

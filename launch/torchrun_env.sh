@@ -7,6 +7,9 @@
 #   ENDPOINT=node1:29500 . launch/torchrun_env.sh
 #   torchrun --nnodes=2 multinode.py
 #
+# torchrun then starts one process per node. For more, set NPROC before you source this, or give
+# torchrun --nproc_per_node, which overrides it.
+#
 : "${ENDPOINT:?where the nodes meet, as ENDPOINT=node1:29500}"
 export PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT="$ENDPOINT" PET_RDZV_ID="${JOB:-job}"
 # With is_host, torchrun on the endpoint's node fails if the port is taken. Otherwise all nodes

@@ -5,8 +5,9 @@
 #
 # No restarts: with this rendezvous restarted gloo workers read the addresses of dead ones.
 set -eu
+[ "${1:-}" = --help ] && exec sed -n '2,/^[^#]/s/^# //p' "$0"
 : "${NNODES:?how many nodes, as NNODES=2}" "${NODE_RANK:?the number of this node, from 0}"
-: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}"
+: "${MASTER_ADDR:?the name of node 0, as MASTER_ADDR=node1}" "${1:?what to run (--help has an example)}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 python3 "$(dirname "$0")/before.py" "$MASTER_ADDR:${MASTER_PORT:-29500}" "$NODE_RANK" >/dev/null
 exec torchrun --nnodes="$NNODES" --node-rank="$NODE_RANK" --nproc_per_node="${NPROC:-1}" \

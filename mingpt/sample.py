@@ -12,7 +12,7 @@ import torch
 
 import guard
 import utils
-from guard import UserError
+from guard import AWAY, UserError
 from mingpt import checkpoints, tokens
 from mingpt.cli import parse
 from mingpt.model import GPT, GPTConfig
@@ -48,12 +48,18 @@ def main():
     guard.install_excepthook()
     options = parse(Options, sys.argv[1:], Options(), __doc__)
     path = options.checkpoint_path
-    checkpoint = checkpoints.load(path)
+    try:
+        checkpoint = checkpoints.load(path)
+    except UserError as error:  # it advises a run that would overwrite the file
+        ours = "pass the --checkpoint_path of a GPT that mingpt.main trained"
+        raise UserError(str(error).replace(AWAY, ours)) from None
     if not checkpoint["steps_run"]:
         raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
     kind = tokens.restore(checkpoint["text"])
     model = GPT(GPTConfig(**checkpoint["model_config"]))
     model.load_state_dict(checkpoint["model"])
+    if model.config.n_embd < 512:  # one token is too little work for two threads
+        torch.set_num_threads(1)
     device = utils.device()
     prompt = options.prompt
     if prompt is None:  # byte pairs encode every character

@@ -10,7 +10,7 @@ import pytest
 import guard
 from tests import processes
 from tests.mistakes import ALONE, FOUR, RESTARTS_ONCE, check_said_once, fake, python
-from tests.processes import LESSONS, run
+from tests.processes import LESSONS, OWN_STORE, run
 
 pytestmark = pytest.mark.quick
 
@@ -119,6 +119,21 @@ def test_torchrun_for_a_script_that_is_not_for_it(tmp_path, monkeypatch):
     assert process.status == 1 and process.lines == []
     documented = LESSONS["multigpu"].run
     check_said_once(process, "multigpu", f"not for torchrun, start it as documented: {documented}")
+
+
+NO_INTERFACE = "GLOO_SOCKET_IFNAME is eth7, but no such interface has an address"
+BAD_FILE = f"multigpu_torchrun.pt is damaged, or no checkpoint at all: {guard.AWAY}"
+
+
+@pytest.mark.parametrize("says", [NO_INTERFACE, BAD_FILE])
+def test_a_restart_ends_at_once_after_a_bad_checkpoint(says, tmp_path):
+    """Then torchrun's table lacks the traceback. Another mistake may be gone at the restart."""
+    (tmp_path / "multigpu_torchrun.pt").write_bytes(b"bad" * (says == BAD_FILE))
+    env = OWN_STORE | ({"GLOO_SOCKET_IFNAME": "eth7"} if says == NO_INTERFACE else {})
+    process = run("multigpu_torchrun", cwd=tmp_path, launcher=RESTARTS_ONCE, env=env)
+    assert process.status == 1 and "exitcode  : 2" in process.err
+    check_said_once(process, "multigpu_torchrun", says)
+    assert (", in worker\n" in process.err) == (says == NO_INTERFACE), process.err
 
 
 def test_a_manual_that_lost_its_indent_as_in_python_3_13(monkeypatch):

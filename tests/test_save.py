@@ -10,6 +10,7 @@ import torch
 import utils
 from guard import UserError
 from mingpt import data
+from tests.processes import Process
 
 pytestmark = pytest.mark.quick
 
@@ -108,3 +109,22 @@ def test_a_save_that_is_stopped_leaves_nothing_beside_the_checkpoint(stop, tmp_p
         utils.write({}, tmp_path / "model.pt")
     assert os.listdir(tmp_path) == []
     assert stop is KeyboardInterrupt or caught.value.errno == errno.ENOSPC
+
+
+NODES = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+CASES = [("multigpu", {}), ("single_gpu", NODES)]
+
+
+@pytest.mark.parametrize(("lesson", "env"), CASES)
+def test_a_run_says_once_that_another_saves_to_its_path(lesson, env, tmp_path):
+    """Except if it has several nodes, because these may share a disk."""
+    path, number = tmp_path / f"{lesson}.pt", 0
+    with Process(lesson, 1_000_000, 5, cwd=tmp_path, env=env) as process:
+        for _ in range(2):
+            number = process.wait_for("checkpoint saved", since=number)
+            utils.write({}, path)
+            for _ in range(2):  # the first of these may have begun before
+                number = process.wait_for("checkpoint saved", since=len(process.lines))
+    says = f"another process has replaced {path.name} since this run saved it: give each run "
+    once = "" if env == NODES else f"{lesson}.py: {says}its own --checkpoint_path\n"
+    assert process.err == once

@@ -8,7 +8,7 @@ hint                show a hint; ask again for the next (there are three)
 solution            show one right answer: once you have solved it, or when you ask twice
 reset               start the exercise again; your script is kept beside the new one
 watch               check at every save, until Ctrl-C
-ready               before you begin: is this machine ready? (10 to 20 seconds)
+ready               before you begin: is this machine ready? (15 to 45 seconds)
 report FOLDER...    for the instructor: show how far each learner is
 doctor -- COMMAND   for any training script: run it, and say what is wrong (doctor --help)
 """
@@ -28,11 +28,11 @@ from tools.errors import UserError, exit_status
 from tools.series import stages
 
 from . import ready, room, scenarios, show
+from .checks.evidence import ending
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
 from .scenarios import LIMIT, observe
 from .show import say, wrapped
-from .verdicts import passed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,7 +102,8 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    say(wrapped(f"It is solved when every check passes. The start fails this: {check.sentence}"))
+    fails = "" if exercise.symptom else f" The start fails this: {check.sentence}"
+    say(wrapped(f"It is solved when every check passes.{fails}"))
     if exercise.steps:
         titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]
         say("\n".join(["Make these edits one after the other. Check after each:", *titles]))
@@ -114,19 +115,26 @@ def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
-    play = partial(observe, limit=options.limit)
-    name, files = exercise.lesson.name, folder.files(exercise)
-    run, findings = scenarios.examine(name, files, exercise.checks, play)
+    play = partial(observe, limit=options.limit, tell=show.running())
+    run, findings = scenarios.examine(exercise, folder.files(exercise), play)
     say(f"{exercise.name} – {exercise.title}", "bold")
+    crash, reached = ending(run) if run.crash else "", folder.reached(exercise)
+    reached = reached if crash else exercise.reached(findings, reached)
+    first = exercise.failure(findings, reached, crash)
+    fields = {"reached": reached} if exercise.steps else {}
     if exercise.steps:
-        show.progress(exercise, findings)
-    show.report(exercise, run, findings)
-    reached = {"reached": exercise.reached(findings)} if exercise.steps else {}
-    failed = None if passed(findings) else exercise.failure(findings).check.name
-    folder.log(exercise, "check", failed=failed, **reached)
-    if failed:
+        show.progress(exercise, reached, first, bool(crash))
+    if first:
+        hint, name = exercise.hint_for(first), first.check.name
+        folder.log(exercise, "check", failed=name, seen=first.evidence, hint=hint, **fields)
+        if exercise.symptom and name == exercise.check and not folder.of(exercise, "hint"):
+            show.symptom(run, exercise.symptom)
+        else:
+            show.failure(run, first, hint)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
+    folder.log(exercise, "check", failed=None, **fields)
+    show.passed(findings)
     if not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = folder.next()
@@ -154,13 +162,15 @@ def _watch(folder, options):
 def _hint(folder, options):
     exercise = _chosen(folder, options)
     folder.script(exercise)
-    failed = [e["failed"] for e in folder.of(exercise, "check") if e.get("failed")]
-    name = (failed or [exercise.check])[-1]  # what the last check found
+    failed = [e for e in folder.of(exercise, "check") if e.get("failed")]
+    name = failed[-1]["failed"] if failed else exercise.check  # what the last check found
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
     about = exercise.fitting(check)
-    hints = [f"{check.sentence} {check.hint}", about.second_hint, about.third_hint]
+    seen = f" Seen: {failed[-1]['seen']}." if failed and exercise.symptom else ""
+    first = failed[-1]["hint"] if failed else check.hint
+    hints = [f"{check.sentence}{seen} {first}", about.second_hint, about.third_hint]
     asked = [e.get("level", 1) for e in folder.of(exercise, "hint") if e.get("of") == about.name]
-    said = [1] * bool(failed)  # the check has printed the first hint
+    said = [1] * bool(failed and not exercise.symptom)  # the check has printed the first hint
     level = min(max(asked + said, default=0) + 1, len(hints))
     folder.log(exercise, "hint", level=level, of=about.name)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
@@ -181,8 +191,8 @@ def _solution(folder, options):
     mine = script.read_text(encoding="utf-8", errors="replace").splitlines()
     name, answer = "a right answer", exercise.solution
     if exercise.steps and not earned:  # one edit at a time
-        reached = ([0] + [e.get("reached", 0) for e in folder.of(exercise, "check")])[-1]
-        stage = stages.Stage(exercise.lesson, min(reached + 1, len(exercise.steps)))
+        following = min(folder.reached(exercise) + 1, len(exercise.steps))
+        stage = stages.Stage(exercise.lesson, following)
         name, answer = stage.name, stage.source.text
     say(f"{exercise.name} – what {name} has where yours differs", "bold")
     diff = difflib.unified_diff(mine, answer.splitlines(), "yours", name, lineterm="")

@@ -2,7 +2,8 @@
 
 The workshop's part of the probe adds these facts to those of ddp_doctor:
 
-    device      utils.set_device was called: index
+    device      utils.set_device was called: index; None: the script asks whether there is a GPU
+    wanted      init_process_group was called: rank, world_size
     batch       a model's input: samples (indices; -1 for a sample that is not in the dataset),
                 through (the class called), grad, loss (the mean that the lessons would compute)
     gradient    of a step: sizes of its batches, learning rates; all numbers: weights, used, and
@@ -19,6 +20,7 @@ from pathlib import PurePath
 from ddp_doctor import recorded_run
 
 SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
+IDLE = "20 s without work"  # a limit of scenarios.py
 
 
 @dataclass(eq=False)
@@ -57,8 +59,8 @@ class Worker(recorded_run.Worker):
     def epochs(self) -> list[list[Step]]:
         """The steps of each epoch that has any. An epoch is an iteration over its loader.
 
-        Without a DataLoader, or if samples come again in one iteration, an epoch ends after the
-        worker's share of the samples.
+        Without a DataLoader, or if samples come again in its only iteration, an epoch ends after
+        the worker's share of the samples.
         """
         passes, samples, losses, through = [], [], [], None
         for fact in self.facts:
@@ -71,10 +73,11 @@ class Worker(recorded_run.Worker):
                 passes = passes or [[]]
                 passes[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
+        passes = [steps for steps in passes if steps]
         epochs = []
-        for steps in filter(None, passes):
+        for steps in passes:
             seen = samples_of(steps)
-            again = len(seen) > max(self.share, len(set(seen)))
+            again = len(passes) == 1 and len(seen) > max(self.share, len(set(seen)))
             whole = self.first("loader") and not again
             epochs += [steps] if whole else _parts(steps, self.share)
         return epochs
@@ -176,8 +179,13 @@ class Run(recorded_run.Run):
 
     @cached_property
     def asked(self) -> dict:
-        """What the first act asked for: processes, total_epochs, save_every, nodes."""
+        """What the first act asked for: processes, total_epochs, save_every, batch_size, nodes."""
         return self.first("act")["asked"]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its processes waited, and the check ended them."""
+        return any(fact["limit"] in (None, IDLE) for fact in self.all("hung", "late"))
 
     @cached_property
     def attempts(self) -> list[recorded_run.Attempt]:

@@ -4,13 +4,14 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 from tools import series
 from tools.errors import UserError
+from tools.series import stages
 from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
+from tools.series.stages import Stage
 
 from .checks import EXTRA, LESSONS, OF
 from .verdicts import Check, Finding, first_failure
@@ -34,43 +35,69 @@ class Exercise:
     check: str  # the name of the check that fails first at the start
     second_hint: str
     third_hint: str
+    symptom: str = ""  # of a bug hunt, which does not say what is wrong before a hint is asked for
     steps: tuple["Exercise", ...] = ()
     of_others: frozenset[str] = frozenset()  # edits that the start lacks altogether
+    stage: Stage | None = None  # which the solution is, if not the whole lesson
+    runs: tuple[str, ...] = ()  # of the GPT: the options of each run of a check
 
     @property
     def file(self) -> str:
-        return Path(self.lesson.file).name
+        return self.lesson.file if self.stage else Path(self.lesson.file).name
+
+    @property
+    def others(self) -> list[str]:
+        """The files that the script imports."""
+        package = sorted(ROOT.joinpath(self.file).parent.glob("*.py")) if self.stage else []
+        names = [str(path.relative_to(ROOT)) for path in package]
+        return ["utils.py", "guard.py", *(name for name in names if name != self.file)]
 
     @property
     def solution(self) -> str:
-        return self.lesson.source.text
+        return self.stage.source.text if self.stage else self.lesson.source.text
 
     @property
     def checks(self) -> list[Check]:
+        if self.stage:
+            page, edit = self.stage.edit.page, self.stage.edit.name
+            own = next(one for one in OF["mingpt"] if one.name == self.check)
+            about = replace(own, page=page, edit=edit)
+            return [about if one is own else one for one in OF["mingpt"]]
         own = [EXTRA[self.check]] if self.check in EXTRA else []
         return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
 
-    def reached(self, findings: list[Finding]) -> int:
-        """How many steps of a path the script has made, judged by its run."""
+    def reached(self, findings: list[Finding], proven: int = 0) -> int:
+        """How many steps of a path the script has made: judged by its run, or `proven` before."""
         true = {finding.check.name for finding in findings if finding.ok}
-        return len(list(takewhile(lambda step: step.check in true, self.steps)))
+        false = {finding.check.edit for finding in findings if finding.ok is False}
+        made = [step.check in true and _edit_of(step) not in false for step in self.steps]
+        return max(proven, [*made, False].index(False))
 
-    def failure(self, findings: list[Finding]) -> Finding | None:
-        """What to fix first; None if every check passes.
+    def failure(self, findings: list[Finding], reached: int = 0, crash: str = "") -> Finding | None:
+        """What to fix first; None if every check passes. `crash` says how the script failed.
 
-        On a path: first what breaks a step already made, then what the next step is about.
+        On a path, what later steps are about may fail. A crash comes first, unless the exercise's
+        own check fails too, or ranks called different collectives and say only that.
         """
-        made = [step.name.partition("/")[2] for step in self.steps[: self.reached(findings)]]
-        following = [step.check for step in self.steps[len(made) :][:1]]
+        later = {_edit_of(step) for step in self.steps[reached + 1 :]}
         false = [finding for finding in findings if finding.ok is False]
-        broken = [f for f in false if f.check.name == "is-python" or f.check.edit in made]
-        asked = [f for f in false if f.check.name in following]
-        return next(iter(broken + asked), first_failure(findings))
+        due = [finding for finding in false if finding.check.edit not in later]
+        own = [finding for finding in due if finding.check.name == self.check and not self.steps]
+        named = [f for f in due if crash in f.evidence or f.check.name == "all-take-part"]
+        return next(iter((own + named if crash else []) + due), first_failure(findings))
+
+    def hint_for(self, finding: Finding) -> str:
+        """The first hint: the cure for an error that a run has ended with, if exercises.toml has
+        one, else that of the check."""
+        cures = [cure for sign, cure in _table()["cures"] if re.search(sign, finding.evidence)]
+        return next(iter(cures), finding.check.hint)
 
     def fitting(self, check: Check) -> "Exercise":
         """The exercise whose hints fit a check that fails here."""
-        of_edit = exercises().get(f"{self.lesson.name}/{check.edit}", self)
-        return self if check.name == self.check else of_edit
+        name = f"{self.lesson.name}/{check.edit}"
+        if step := next((step for step in self.steps if step.name == name), None):
+            return step
+        return self if check.name == self.check else exercises().get(name, self)
 
 
 @cache
@@ -78,8 +105,7 @@ def exercises() -> dict[str, Exercise]:
     """All exercises by name: one of one line, then per lesson the edits, the path, the bug hunts.
 
     Of beyond/, exercises.toml names the edits that are exercises."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    lessons = series.load(ROOT)
+    table, lessons = _table(), series.load(ROOT)
     found = [_replacing(lessons["multigpu"], **table["first"])]
     for lesson in lessons:
         if lesson.name in LESSONS:
@@ -87,11 +113,17 @@ def exercises() -> dict[str, Exercise]:
             steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
             found += [*steps, _path(lesson, steps)]
             for name, hunt in hunts.items():
-                title = f"Bug hunt: {hunt['title']}"
-                found.append(_replacing(lesson, name, **(hunt | {"title": title})))
+                found.append(_replacing(lesson, name, symptom=hunt["title"], **hunt))
         for name, facts in table["beyond"].get(lesson.name, {}).items():
             found.append(_edit(lesson.edit(name), **facts))
+        for name, facts in table["gpt"].items() if lesson.name == "mingpt" else ():
+            found.append(_stage(stages.after(lesson.edit(name)), **facts))
     return {exercise.name: exercise for exercise in found}
+
+
+@cache
+def _table():
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
 
 
 def _edit(edit: Edit, hint: str, check: str | None = None) -> Exercise:
@@ -105,23 +137,45 @@ def _edit(edit: Edit, hint: str, check: str | None = None) -> Exercise:
     )  # fmt: skip
 
 
+def _edit_of(step):
+    return step.name.partition("/")[2]
+
+
+def _stage(stage: Stage, hint: str, runs: list[str], check="prints-the-same") -> Exercise:
+    """To make one stage of the one before."""
+    return Exercise(
+        f"mingpt/{stage.edit.name}", stage.edit.title, stage.lesson, stage.before.source.text,
+        check, hint, _fill_in(stage), stage=stage, runs=tuple(runs),
+    )  # fmt: skip
+
+
+def _fill_in(stage):
+    changed = [row for row in stage.rows if row.changed]
+    return "Fill in what is left out here:\n\n" + _skeleton(changed)
+
+
 def _added(lines):
     return {line.number for line in lines if line.sign == "+"}
 
 
 def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
     title = f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
+    steps = tuple(
+        replace(step, third_hint=_fill_in(stage))
+        for step, stage in zip(steps, stages.of(lesson)[1:], strict=True)
+    )
     start, whole = lesson.parent.source.text, frozenset()
     return replace(
         steps[0], name=lesson.name, title=title, start=start, steps=steps, of_others=whole
     )
 
 
-def _replacing(lesson, name, title, check, scope, old, new, hint, third=None) -> Exercise:
+def _replacing(lesson, name, title, check, scope, old, new, hint, third="", symptom="") -> Exercise:
     """The lesson's script, with `old` replaced by `new` in one definition."""
     return Exercise(
-        f"{lesson.name}/{name}", title, lesson, _replaced(lesson, scope, old, new), check, hint,
-        third or f"The mistake is in `{scope}`.",
+        f"{lesson.name}/{name}", f"{'Bug hunt: ' if symptom else ''}{title}", lesson,
+        _replaced(lesson, scope, old, new), check, hint, third or f"The mistake is in `{scope}`.",
+        symptom,
     )  # fmt: skip
 
 

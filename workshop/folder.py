@@ -47,6 +47,11 @@ class Folder:
     def of(self, exercise: Exercise, *kinds: str) -> list[dict]:
         return [e for e in self.events() if e["exercise"] == exercise.name and e["event"] in kinds]
 
+    def reached(self, exercise: Exercise) -> int:
+        """How many steps of a path its checks have proven, since it was last reset."""
+        proven = [e.get("reached", 0) for e in self.of(exercise, "check", "reset")]
+        return (proven or [0])[-1]
+
     def solved(self, exercise: Exercise) -> bool:
         return bool(self.of(exercise, "solved"))
 
@@ -77,9 +82,9 @@ class Folder:
         """The script, and whether it is new. Never overwrites a script."""
         place = self.path / exercise.name
         with _told(place):
-            place.mkdir(parents=True, exist_ok=True)
+            (place / exercise.file).parent.mkdir(parents=True, exist_ok=True)
             fresh = _write_new(place / exercise.file, exercise.start)
-            for name in ("utils.py", "guard.py"):
+            for name in exercise.others:
                 _write_new(place / name, (ROOT / name).read_text(encoding="utf-8"))
         self.log(exercise, "start")
         return place / exercise.file, fresh
@@ -97,9 +102,9 @@ class Folder:
 
     def files(self, exercise: Exercise) -> list[Path]:
         """The script, and all Python files beside it. A check copies them and runs the first."""
-        script = self.script(exercise)
-        others = sorted(script.parent.glob("[!.]*.py"))
-        return [script, *(file for file in others if file.is_file() and file != script)]
+        script, place = self.script(exercise), self.path / exercise.name
+        others = [*place.glob("[!.]*.py"), *script.parent.glob("[!.]*.py")]
+        return [script, *sorted({file for file in others if file.is_file()} - {script})]
 
 
 def _write_new(path, text):

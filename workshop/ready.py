@@ -1,4 +1,4 @@
-"""Is this machine ready for the workshop? One line per thing that must work, in 10 to 20 seconds.
+"""Is this machine ready for the workshop? One line per thing that must work, in 15 to 45 seconds.
 
 The last two start processes as a check does: limited, watched for a hang, and with none left.
 """
@@ -14,7 +14,6 @@ from tools.errors import UserError
 from tools.processes import psutil, run
 
 from . import scenarios
-from .checks import OF
 from .exercises import ROOT, exercises
 from .folder import Folder
 from .scenarios import LIMIT, MOST, Act, Start, observe
@@ -34,6 +33,8 @@ def ready(folder: Folder) -> int:
         if look in (_torchrun, _check) and {"scripts", "Python", "torch", "torchrun"} & {*wrong}:
             say(f"  · {name}: not tried", "dim")
             continue
+        if name in SLOW:
+            say(f"  … {SLOW[name]}", "dim")
         try:
             say(f"  ✓ {name}: {look(folder)}", "green")
         except (UserError, OSError) as error:
@@ -97,6 +98,13 @@ def _packages(folder):
     return f"{told}, with {', '.join(needed)}"
 
 
+SLOW = {
+    "torch": "importing torch",
+    "torchrun": "starting two processes that meet, with torchrun",
+    "check": "checking multigpu.py, as `check` does with your script",
+}
+
+
 def _torch(folder):
     code = "import torch; print(torch.__version__, torch.cuda.device_count())"
     ran = run([sys.executable, "-c", code], LIMIT, stderr=subprocess.PIPE)
@@ -127,7 +135,7 @@ def _torchrun(folder):
 def _check(folder):
     """A check of the unchanged multigpu.py."""
     files = [ROOT / name for name in ("multigpu.py", "utils.py", "guard.py")]
-    seen, findings = scenarios.examine("multigpu", files, OF["multigpu"])
+    seen, findings = scenarios.examine(exercises()["multigpu"], files)
     if failed := first_failure(findings):
         wrong = f"multigpu.py fails. {failed.check.sentence} Seen: {failed.evidence}"
         raise UserError(f"{wrong}: show this line to the instructor")

@@ -24,6 +24,9 @@ def report(paths: list[Path]):
     if not rooms:
         raise UserError("no learner's folder has anything to report")
     width = max(len(str(path)) for path in rooms)
+    say(
+        "min: minutes from the first start to the last command; hints and solutions: before solving"
+    )
     say(f"{'learner':{width}}  ready  solved  min  checks  hints  at")
     for path, events in rooms.items():
         say(f"{path!s:{width}}  {_line(events)}", "yellow" if _stuck(events) else "")
@@ -68,6 +71,7 @@ def _exercise(name, rooms):
     tries = [
         kinds[: kinds.index("solved")].count("check") for kinds in learners if "solved" in kinds
     ]
-    hints, shown = (sum(kinds.count(one) for kinds in learners) for one in ("hint", "solution"))
+    before = [kinds[: kinds.index("solved")] if "solved" in kinds else kinds for kinds in learners]
+    hints, shown = (sum(kinds.count(one) for kinds in before) for one in ("hint", "solution"))
     median = f"{statistics.median(tries):g}" if tries else "–"
     return f"{len(learners):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
 
@@ -18,18 +17,24 @@ from ddp_doctor import observer
 from ddp_doctor.descendants import ended_with_us
 from tools.processes import environment, free_port
 
-from .by_epoch import Run
+from .by_epoch import IDLE, Run
 from .checks import WITH_THREE
-from .verdicts import Check, Finding, judge, passed
+from .exercises import ROOT, Exercise
+from .verdicts import Finding, judge, passed
 
 LIMIT = 60  # seconds of processor time per act; ten times that by the clock
+ALIVE = 0.03  # of a processor, for QUIET seconds: a rank that waits for others polls their store
 MOST = 100_000_000  # bytes that a run may write, so that endless prints do not fill the disk
-QUIET = 20  # seconds after which even a run hangs that may end by itself, as after time.sleep
+QUIET = 20  # seconds
 EPOCH = 1024  # samples of each of two processes
-RAGGED = "--batch_size=48"  # so each epoch's last batch is smaller
+BATCH = 48  # so each epoch's last batch is smaller
+GPT = "--model gpt-nano --block_size 16 --total_steps 12 --save_every 4 --log_every 4"
+RAGGED = f"--batch_size={BATCH}"
 PART = {
     "DOCTOR_EVERY": "1",
-    "DOCTOR_NOT_THEIRS": os.pathsep.join(["utils.py", "guard.py"]),
+    "DOCTOR_NOT_THEIRS": os.pathsep.join(
+        ["utils.py", "guard.py", *(path.name for path in ROOT.glob("mingpt/[!t]*.py"))]
+    ),
     "DOCTOR_PARTS": str(Path(__file__).parent / "probe" / "begin.py"),
 }
 
@@ -52,11 +57,14 @@ class Act:
     fault: dict | None = None
 
 
-def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
+def observe(
+    files: list[Path], acts: list[Act], limit: float = LIMIT, tell: Callable = lambda: None
+) -> Run:
     """Run the acts, one after the other, in a new folder with copies of `files`.
 
     Always returns. It terminates an act that hangs, or that works for more than `limit` seconds of
     processor time; the facts then say what each rank was doing. Leaves no process and no file.
+    Meanwhile it calls `tell` a few times per second.
     """
     folder = tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True)
     with folder as name, ended_with_us(name):
@@ -64,12 +72,15 @@ def observe(files: list[Path], acts: list[Act], limit: float = LIMIT) -> Run:
         home, notes, temporary = (place / name for name in ("run", "facts", "tmp"))
         for path in (home, notes, temporary):
             path.mkdir()
-        watch = observer.Observer(notes, [home], partial(_late, limit), (home, temporary), QUIET)
+        root = os.path.commonpath([file.parent for file in files])
+        watch = observer.Observer(notes, [home], _Limits(limit), (home, temporary), watch=tell)
         for number, act in enumerate(acts):
             for node in {start.node or "" for start in act.starts}:
                 (home / node).mkdir(exist_ok=True)
                 for file in files:
-                    shutil.copy(file, home / node)
+                    target = home / node / file.relative_to(root)
+                    target.parent.mkdir(exist_ok=True)
+                    shutil.copy(file, target)
             if not _play(watch, number, act, home, temporary):
                 break
         return Run(watch.own + watch.facts())
@@ -107,26 +118,39 @@ def _environment(act, start, port, temporary):
     return environment(**own)
 
 
-def _late(limit, seconds, worked, sizes):
-    """The limit that a run has reached."""
-    limits = {
-        f"{limit:.0f} s of processor time": worked > limit,
-        f"{10 * limit:.0f} s": seconds > 10 * limit,
-        f"{MOST:,} bytes": sum(sizes.values()) > MOST,
-    }
-    return next((name for name, reached in limits.items() if reached), None)
+class _Limits:
+    """Names the limit that an act has reached."""
+
+    def __init__(self, limit):
+        self.limit, self.since, self.before = limit, 0, 0
+
+    def __call__(self, seconds, worked, sizes):
+        if worked - self.before > ALIVE * QUIET or seconds < self.since:  # else the next act
+            self.since, self.before = seconds, worked
+        limits = {
+            IDLE: seconds - self.since > QUIET,
+            f"{self.limit:.0f} s of processor time": worked > self.limit,
+            f"{10 * self.limit:.0f} s": seconds > 10 * self.limit,
+            f"{MOST:,} bytes": sum(sizes.values()) > MOST,
+        }
+        return next((name for name, reached in limits.items() if reached), None)
 
 
 def examine(
-    lesson: str, files: list[Path], checks: list[Check], play: Callable[..., Run] = observe
+    exercise: Exercise, files: list[Path], play: Callable[..., Run] = observe
 ) -> tuple[Run, list[Finding]]:
-    """Play the script of a lesson, the first of `files`, and judge it.
+    """Play the script of an exercise, the first of `files`, and judge it.
 
-    If a script of multigpu passes, it runs again with three processes, and one of them fails.
+    If a script of multigpu passes, it runs again with three processes, and one of them fails. The
+    GPT's script is compared with the solution.
     """
-    file = files[0].name
+    lesson, file = exercise.lesson.name, files[0].name
+    if exercise.runs:
+        seen = play(files, _gpt(exercise))
+        seen.reference = _reference(exercise, play)
+        return seen, judge(seen, exercise.checks)
     seen = play(files, _SCENARIOS.get(lesson, _beyond)(file))
-    findings = judge(seen, checks)
+    findings = judge(seen, exercise.checks)
     if lesson == "multigpu" and passed(findings):
         failing = play(files, _multigpu(file, 3, {"rank": 1, "samples": EPOCH}))
         findings += judge(failing, WITH_THREE)
@@ -136,7 +160,8 @@ def examine(
 
 def _multigpu(file, processes=2, fault=None):
     start = Start([sys.executable, file, "3", "2", RAGGED], {"NPROC": str(processes)})
-    return [Act([start], {"processes": processes, "total_epochs": 3, "save_every": 2}, fault)]
+    asked = {"processes": processes, "total_epochs": 3, "save_every": 2, "batch_size": BATCH}
+    return [Act([start], asked, fault)]
 
 
 def _multigpu_torchrun(file):
@@ -144,7 +169,7 @@ def _multigpu_torchrun(file):
     words = ["torchrun", "--standalone", "--nproc_per_node=2", "--max-restarts=1", file, "5", "2"]
     words += [RAGGED]
     fault = {"rank": 1, "samples": 3 * EPOCH + 320}
-    asked = {"processes": 2, "total_epochs": 5, "save_every": 2}
+    asked = {"processes": 2, "total_epochs": 5, "save_every": 2, "batch_size": BATCH}
     return [Act([Start(words)], asked, fault)]
 
 
@@ -162,7 +187,8 @@ def _multinode(file, processes=2):
         }  # fmt: skip
         return Start([sys.executable, file, str(total), "2", RAGGED], env, node)
 
-    asked = {"processes": processes, "total_epochs": 3, "save_every": 2, "nodes": ["node2"]}
+    asked = {"processes": processes, "total_epochs": 3, "save_every": 2, "batch_size": BATCH}
+    asked["nodes"] = ["node2"]
     again = asked | {"total_epochs": 5, "nodes": ["node1", "node2"]}
     return [
         Act([start(3, "node2", r, r, processes, processes) for r in range(processes)], asked),
@@ -173,6 +199,26 @@ def _multinode(file, processes=2):
 def _beyond(file):
     """Four processes, since a script may be right for two alone."""
     return _multinode(file, 4)
+
+
+def _gpt(exercise):
+    """The runs of an exercise, one after the other. They share the folder, and so a checkpoint."""
+    words = ["torchrun", "--standalone", "--nproc_per_node=2", "-m", "mingpt.main"]
+    words += ["--data", str(ROOT / "LICENSE"), *GPT.split()]
+    return [Act([Start([*words, *options.split()])], {"processes": 2}) for options in exercise.runs]
+
+
+def _reference(exercise, play):
+    """What the solution does."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for name in [exercise.file, *exercise.others]:
+            file = Path(folder, name)
+            file.parent.mkdir(exist_ok=True)
+            text = (ROOT / name).read_text(encoding="utf-8") if files else exercise.solution
+            file.write_text(text, encoding="utf-8")
+            files.append(file)
+        return play(files, _gpt(exercise))
 
 
 _SCENARIOS = {

@@ -3,6 +3,8 @@
 import os
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 
 from tools import series
 from tools.series import stages
@@ -10,7 +12,7 @@ from tools.series import stages
 from .by_epoch import Run
 from .checks.evidence import ending
 from .exercises import ROOT, Exercise
-from .verdicts import Finding, passed
+from .verdicts import Finding
 
 
 def say(text: str = "", color: str = ""):
@@ -41,19 +43,32 @@ def where(finding: Finding) -> str:
     return f"{page}.html{title}"
 
 
-def report(exercise: Exercise, run: Run, findings: list[Finding]):
-    """Print what the checks found. Of the failures only the first: others may follow from it."""
-    if passed(findings):
-        for finding in findings:
-            say(f"  ✓ {finding.check.sentence}", "green")
-            say(wrapped(finding.evidence, "      "), "dim")
-        return
-    first = exercise.failure(findings)
+def running() -> Callable:
+    """What shows on a terminal, called while a script runs, that it does."""
+    begun = time.monotonic()
+
+    def tell():
+        if sys.stdout.isatty():
+            seconds = f"  … your script runs, {time.monotonic() - begun:.0f} s "
+            print(f"\r{seconds}\r", end="", flush=True)
+
+    return tell
+
+
+def passed(findings: list[Finding]):
+    """Print what the checks found."""
+    for finding in findings:
+        say(f"  ✓ {finding.check.sentence}", "green")
+        say(wrapped(finding.evidence, "      "), "dim")
+
+
+def failure(run: Run, first: Finding, hint: str):
+    """Print the first failure only: others may follow from it."""
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
     say(wrapped(f"Seen: {first.evidence}.", "      "))
     if (told := ending(run)) and told not in first.evidence:
         say(wrapped(f"The end: {told}.", "      "))
-    say(wrapped(f"Hint: {first.check.hint}", "      "))
+    say(wrapped(f"Hint: {hint}", "      "))
     say(f"      Page: {where(first)}", "dim")
     if blind := run.first("unobserved"):
         say(f"  · the probe could not record everything: {blind['error']}", "dim")
@@ -61,18 +76,25 @@ def report(exercise: Exercise, run: Run, findings: list[Finding]):
         printed(run)
 
 
-def progress(exercise: Exercise, findings: list[Finding]):
+def symptom(run: Run, text: str):
+    """Print what a victim of a mistake would see: of a bug hunt, before its first hint."""
+    say(f"  ✗ {text[0].upper()}{text[1:]}.", "red")
+    printed(run)
+
+
+def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: bool):
     """Print which stage of a path the script has reached, and which edit is next."""
-    reached = exercise.reached(findings)
     for number, step in enumerate(exercise.steps, 1):
         mark = "✓" if number <= reached else "→" if number == reached + 1 else " "
         say(f"  {mark} {number} {step.title}", "green" if number <= reached else "")
     say()
     if reached == len(exercise.steps):
         return
+    if crashed:
+        say("Your script ended with an error. Fix that first:", "yellow")
+        return
     say(f"Your script has reached {stages.Stage(exercise.lesson, reached).name}. The next edit: "
         f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
-    first = exercise.failure(findings)
     if first.check.name != exercise.steps[reached].check:
         say("Before that, fix this:", "yellow")
 

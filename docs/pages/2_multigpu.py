@@ -20,6 +20,11 @@ Multi-GPU training
 #
 #    {multigpu}
 #
+# Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
+# parameters, and a step takes a fraction of a millisecond, which is less than the two processes
+# need to average the gradients. On the page :doc:`5c_fast`, two processes train a GPT faster than
+# one.
+#
 # The loss of the first epoch is higher than that of ``single_gpu.py``, because two processes make
 # half as many steps per epoch: see :doc:`batch_and_learning_rate`.
 #
@@ -299,10 +304,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model: compare the samples per second at the top of this page with those of
-# :doc:`0_intro`. The model has 21 parameters, and a step takes a fraction of a millisecond, which
-# is less than the two processes need to average the gradients. DDP pays when ``backward()`` takes
-# longer than the all-reduce: :doc:`5c_fast` measures both cases.
+# Not with this model, as the top of this page shows. DDP pays when ``backward()`` takes longer than
+# the all-reduce: :doc:`5c_fast` measures both cases.
 
 # %% [markdown]
 # What could go wrong

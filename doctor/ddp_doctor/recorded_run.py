@@ -165,7 +165,7 @@ class Run(Facts):
     def _workers(self, number):
         ours = [worker for worker in self.processes if worker.process["attempt"] == number]
         parents = {worker.process["parent"] for worker in ours}
-        training = [worker for worker in ours if worker.first("joined", "batch", "step")]
+        training = [worker for worker in ours if worker.first("joining", "joined", "batch", "step")]
         workers = training or [w for w in ours if w.process["pid"] not in parents]
         return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
 

@@ -86,10 +86,21 @@ def test_variables_of_the_shell_that_are_not_exported(wrong):
     assert ran.returncode == 2 and ran.stderr.startswith(f"{wrong.partition('=')[0]} is ")
 
 
-@pytest.mark.parametrize("recipe", ["ranks", "ssh"])
+@pytest.mark.parametrize("recipe", RIGHT)
 def test_nothing_to_run(recipe, start):
     ran = start(recipe)
-    assert ran.returncode == 2 and "what to run" in ran.stderr and ran.stdout == ""
+    assert ran.returncode == (1 if "slurm" in recipe else 2) and ran.stdout == ""
+    assert "what to run" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("recipe", [*RIGHT, "gridengine", "slurm_node"])
+def test_help_is_the_comment_at_the_top(recipe):
+    words = ["sh", str(LAUNCH / f"{recipe}.sh"), "--help"]  # and none of the variables
+    ran = subprocess.run(words, env={"PATH": PATH}, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    top = (LAUNCH / f"{recipe}.sh").read_text().split("\n", 3)[1:3]
+    assert ran.stdout.startswith("".join(f"{line[2:]}\n" for line in top))
+    assert "SBATCH" not in ran.stdout and "set -" not in ran.stdout
 
 
 ODD = 'it\'s; echo OUCH $HOME `id` "x" *'

@@ -110,6 +110,9 @@ def test_a_sample_without_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sample", "--checkpoint_path", str(tmp_path / "none")])
     with pytest.raises(UserError, match=r"no checkpoint .*none: train one, or pass its --"):
         sample.main()
+    (tmp_path / "none").write_text("a text")
+    with pytest.raises(UserError, match=r"none is damaged.*: pass the --checkpoint_path of a GPT"):
+        sample.main()
 
 
 def test_saving_waits_for_no_disk(made, tmp_path, monkeypatch):

@@ -99,6 +99,15 @@ def test_run_refuses_an_option_of_a_later_edit(two, capfd):
 def test_observe_tells_what_a_stage_shows(two, capfd):
     status, said = run(two, capfd, "observe", "b", "x", "y")
     assert (status, said.out) == (0, "b@1 shows 0, b@0 does not\nb@2 shows 1, b@1 does not\n")
+    status, said = run(two, capfd, "observe", "b@1")
+    assert said.out == (
+        "--- b@0\n  hello\n--- b@1\n> good day\n"
+        "--- > marks matches, as lessons.toml has shows = '^good'\nb@1 shows 0, b@0 does not\n"
+    )
+    two.edit("b.py", "good day", "\\n" * 30 + "good day")
+    status, said = run(two, capfd, "observe", "b@1")
+    assert "--- b@1 (13 lines left out)\n  \n" in said.out and "\n> good day\n" in said.out
+    two.edit("b.py", "\\n" * 30, "")
     two.edit("lessons.toml", "^good", "o")  # which the stage before shows, too
     status, said = run(two, capfd, "observe", "b@1")
     assert (status, said.out) == (1, "b@0 shows 0 already:\nhello\n")

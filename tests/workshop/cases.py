@@ -6,16 +6,17 @@ the right and wrong answers in answers.toml.
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.processes import LESSONS
 from tools.series import stages
 from workshop.by_epoch import Run
-from workshop.checks import BEYOND, OF
+from workshop.checks import BEYOND
 from workshop.checks import LESSONS as SPINE
-from workshop.exercises import exercises
-from workshop.verdicts import Check, Finding, first_failure, passed
+from workshop.checks.evidence import ending
+from workshop.exercises import Exercise, exercises
+from workshop.verdicts import Finding, passed
 
 ANSWERS = Path(__file__).with_name("answers.toml")
 EVIDENCE = {  # for starts whose check can fail for another reason too
@@ -29,42 +30,46 @@ EVIDENCE = {  # for starts whose check can fail for another reason too
 
 @dataclass(frozen=True)
 class Case:
-    """A script of a lesson. `fails` names the check that fails first; None: all checks pass."""
+    """A script for an exercise. `fails` names the check that is shown; None: all checks pass."""
 
     name: str
-    lesson: str
+    exercise: Exercise
     text: str
-    checks: tuple[Check, ...]
     fails: str | None = None
     seen: str = ""  # a regular expression for the evidence
     stage: int | None = None  # on a path, how many steps it has made
+    cure: str = ""  # a regular expression for the hint
+
+    @property
+    def lesson(self) -> str:
+        return self.exercise.lesson.name
 
     def hold(self, run: Run, findings: list[Finding]):
         """Raises AssertionError if the verdict is another."""
         told = "\n".join(f"{f.ok} {f.check.name}: {f.evidence}" for f in findings if not f.ok)
         told += "".join(f"\n{fact['text']}" for fact in run.all("output"))
+        reached = self.stage or 0 if run.crash else self.exercise.reached(findings)
         if self.stage is not None:
-            path = exercises()[self.lesson]
-            assert path.reached(findings) == self.stage, told
-            following = [step.check for step in path.steps[self.stage :][:1]]
-            assert [f.check.name for f in [path.failure(findings)] if f] == following, told
-        first = first_failure(findings)
-        if self.fails is None and self.stage is None:
+            assert reached == self.stage, told
+        crash = ending(run) if run.crash else ""
+        first = self.exercise.failure(findings, reached, crash)
+        if self.fails is None:
             assert passed(findings), told
-        elif self.fails:
+        else:
             assert first and first.ok is False and first.check.name == self.fails, told
             assert re.search(self.seen, first.evidence), first.evidence
+            assert re.search(self.cure, self.exercise.hint_for(first)), first.evidence
 
 
-def changed(lesson: str, diff: str) -> str:
-    """The lesson's script with a diff applied whose hunks occur once."""
-    text = LESSONS[lesson].source.text
+def changed(stage: str, diff: str) -> str:
+    """The script of a stage with a diff applied whose hunks occur once."""
+    text = stages.find(LESSONS, stage).source.text
     for hunk in diff.split("@@\n"):
         lines = [line or " " for line in hunk.splitlines()]
         old, new = (
             "".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +")
         )
-        assert text.count(old) == 1, f"{lesson}: {text.count(old)} times:\n{old}"
+        assert text.count(old) == 1, f"{stage}: {text.count(old)} times:\n{old}"
         text = text.replace(old, new)
     return text
 
@@ -73,23 +78,31 @@ def _answers():
     known = {lesson.name for lesson in LESSONS}  # a lesson of beyond/ may be deleted
     for kind, answers in tomllib.loads(ANSWERS.read_text(encoding="utf-8")).items():
         for name, of in answers.items():
-            if of["lesson"] in known:
+            lesson, at, number = of["lesson"].partition("@")
+            if lesson in known:
                 text = of.get("text") or changed(of["lesson"], of["diff"])
-                checks = exercises()[of["of"]].checks if "of" in of else OF[of["lesson"]]
-                verdict = of.get("check"), of.get("seen", "")
-                yield Case(f"{kind}: {name}", of["lesson"], text, tuple(checks), *verdict)
+                exercise = exercises()[of["of"]] if "of" in of else _whole(lesson)
+                stage = of.get("stage", int(number) - 1) if at and not exercise.stage else None
+                verdict = of.get("check"), of.get("seen", ""), stage, of.get("cure", "")
+                yield Case(f"{kind}: {name}", exercise, text, *verdict)
+
+
+def _whole(lesson):
+    """An exercise with all checks of a lesson: its path, or in beyond/ one edit."""
+    one = next(one for one in exercises().values() if one.lesson.name == lesson)
+    return exercises().get(lesson, replace(one, of_others=frozenset()))
 
 
 def _stages():
     for lesson in SPINE:
         path = exercises()[lesson]
         for stage in stages.of(LESSONS[lesson]):
-            text, whole = stage.source.text, stage.number == len(path.steps)
+            text = stage.source.text
             same = [one for one in path.steps if one.start == text]
-            fails = same[0].check if same else None
+            following = path.steps[stage.number : stage.number + 1]
+            fails = following[0].check if following else None
             seen = EVIDENCE.get(same[0].name, "") if same else ""
-            number = None if whole else stage.number
-            yield Case(stage.name, lesson, text, tuple(path.checks), fails, seen, number)
+            yield Case(stage.name, path, text, fails, seen, stage.number)
 
 
 def _cases():
@@ -97,11 +110,11 @@ def _cases():
     known = {case.text for case in _stages()}
     for name, one in exercises().items():
         if one.start not in known:
-            evidence = EVIDENCE.get(name, "")
-            checks = tuple(one.checks)
-            yield Case(name, one.lesson.name, one.start, checks, one.check, evidence)
+            yield Case(name, one, one.start, one.check, EVIDENCE.get(name, ""))
+        if one.stage:
+            yield Case(f"{name}, made", one, one.solution)
     for lesson in [lesson for lesson in LESSONS if lesson.name in BEYOND]:
-        yield Case(lesson.name, lesson.name, lesson.source.text, tuple(OF[lesson.name]))
+        yield Case(lesson.name, _whole(lesson.name), lesson.source.text)
     yield from _answers()
 
 

@@ -55,15 +55,18 @@ def live(case: Case):
     """Run a case as a check does: its runs, the one that was judged, and the findings."""
     runs = []
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / Path(f"{case.lesson}.py").name
-        script.write_text(case.text, encoding="utf-8")
+        files = [Path(folder, name) for name in (case.exercise.file, *case.exercise.others)]
+        for file in files:
+            file.parent.mkdir(exist_ok=True)
+            source = ROOT / file.relative_to(folder)
+            text = case.text if file == files[0] else source.read_text(encoding="utf-8")
+            file.write_text(text, encoding="utf-8")
 
         def play(files, acts):
             runs.append(observe(files, acts))
             return runs[-1]
 
-        files = [script, *(ROOT / name for name in FILES)]
-        seen, findings = examine(case.lesson, files, case.checks, play)
+        seen, findings = examine(case.exercise, files, play)
     left = [process.process for process in seen.processes if alive(process.process["pid"])]
     assert not left, left
     return runs, seen, findings
@@ -72,8 +75,8 @@ def live(case: Case):
 def replay(case: Case, runs: list[list[dict]]):
     """Judge recorded runs as a check judges live ones: which run was judged, and the findings."""
     following = iter(runs)
-    name = Path(f"{case.lesson}.py")
-    return examine(case.lesson, [name], case.checks, lambda files, acts: Run(next(following)))
+    file = Path(case.exercise.file)
+    return examine(case.exercise, [file], lambda files, acts: Run(next(following)))
 
 
 def read(case: Case) -> list[list[dict]]:
@@ -123,7 +126,9 @@ def fresh(case: Case) -> bool:
 
 
 def key(case: Case) -> str:
-    return hashlib.sha256(f"{_code(case.text)}{_around()}".encode()).hexdigest()[:32]
+    exercise = case.exercise
+    gpt = f"{exercise.runs}{_code(exercise.solution)}" if exercise.stage else ""
+    return hashlib.sha256(f"{_code(case.text)}{_around()}{gpt}".encode()).hexdigest()[:32]
 
 
 @cache
@@ -150,7 +155,7 @@ def _kept(facts):
         gradients[fact["pid"]] += fact["kind"] == "gradient"
         most = fact["kind"] == "gradient" and gradients[fact["pid"]] > GRADIENTS
         if fact["kind"] == "forward":  # once per batch, and judged by the doctor alone
-            fact = {name: fact[name] for name in ("kind", "t", "pid", "grad") if name in fact}
+            fact = {name: fact[name] for name in ("kind", "t", "pid", "sync") if name in fact}
         if fact["kind"] not in UNREAD and not most:
             kept.append(_short(fact) | {"t": numbers[fact["t"]]})
     return kept

@@ -1,15 +1,23 @@
 """Every start, stage, right and wrong answer gets its verdict: recorded, some live, too."""
 
+import importlib
+import operator
+import re
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import utils
 from tests.workshop.cases import CASES
 from tests.workshop.recorded import live, read, record, replay
+from tools.series import stages
 from workshop.by_epoch import SAMPLES, Run, Worker
 from workshop.checks import LESSONS, OF
 from workshop.exercises import exercises, undone
 from workshop.verdicts import check, judge
 
+PATHS = [one for one in exercises().values() if one.steps]
 LIVE = (  # something of everything that a check runs, ends, or waits for
     "multigpu/outliers",  # ranks that wait for each other
     "multigpu_torchrun@3",  # a restart
@@ -43,6 +51,28 @@ def test_the_steps_of_a_path_are_the_edits_of_its_lesson():
         assert [step.name for step in path.steps] == [f"{lesson}/{edit}" for edit in edits]
         assert path.start == CASES[f"{lesson}@0"].text
         assert path.solution == CASES[f"{lesson}@{len(edits)}"].text
+
+
+@pytest.mark.parametrize("name", [one.name for one in PATHS])
+def test_a_path_can_be_followed_by_its_hints(name):
+    """Each names only what the script or a package has at that stage; the third is the diff."""
+    path = exercises()[name]
+    for step, stage in zip(path.steps, stages.of(path.lesson)[1:], strict=True):
+        namespace = {name: importlib.import_module(name) for name in ("torch", "utils")}
+        namespace |= {"dist": torch.distributed, "mp": torch.multiprocessing}
+        for code in re.findall(r"`([\w.]+)`", step.second_hint):
+            known = re.search(rf"\b{re.escape(code)}\b", stage.source.text)
+            assert known or operator.attrgetter(code)(SimpleNamespace(**namespace)), code
+        lines = re.findall(r"(?m)^  ([+-]) (.*)", step.third_hint)
+        for sign, text in lines:
+            source = (stage if sign == "+" else stage.before).source.text
+            assert text.partition("…")[0] in source, text
+        assert len(lines) == len([row for row in stage.rows if row.changed and has_code(row)])
+
+
+def has_code(row):
+    text = row.text.strip()
+    return bool(text) and not text.startswith("#") and row.scope != "docstring"
 
 
 def test_the_first_exercise_asks_for_one_line():

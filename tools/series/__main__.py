@@ -117,6 +117,8 @@ def _observe(series: Series, options) -> int:
         problem = observe.problem(one, tuple(options.args))
         status = 1 if problem else status
         good = f"{one.name} shows {one.edit.name}, {one.before.name} does not"
+        if len(found) == 1 and not problem:
+            print(observe.comparison(one, tuple(options.args)))
         print(problem or good, flush=True)
     return status
 

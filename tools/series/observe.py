@@ -10,6 +10,7 @@ empty folder. An observation may ask for a fault in both runs:
     stop      SIGTERM for torchrun, after the first line that has a loss
 """
 
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from .stages import Stage
 
 ARGS = ("3", "1")  # epochs, epochs between saves
 RESTARTS = Path(__file__).resolve().parents[2] / "launch" / "restarts.sh"
+MOST = 18  # lines of each output in a comparison: both fit on a terminal
 LIMIT = 300  # seconds; a bound on hangs, not a measure of speed
 TELLS_A_LOSS = r"\| (train )?loss"
 BEGINS = rf"Resuming after|{TELLS_A_LOSS}"
@@ -38,6 +40,23 @@ def problem(stage: Stage, args: tuple[str, ...] = ()) -> str | None:
     if observation.holds(before, before):
         return "\n".join([f"{stage.before.name} shows {name} already:", *before])
     return None
+
+
+def comparison(stage: Stage, args: tuple[str, ...] = ()) -> str:
+    """What the stage before and the stage print, with `>` where a pattern of the edit matches."""
+    observed = vars(stage.edit.observation).items()
+    patterns = {name: value for name, value in observed if isinstance(value, re.Pattern)}
+    said = []
+    for one in (stage.before, stage):
+        text = "\n".join(_outputs(one, stage, args))
+        spans = [found.span() for each in patterns.values() for found in each.finditer(text)]
+        marked = {text.count("\n", 0, place) for span in spans for place in span}
+        lines = [f"{' >'[n in marked]} {line}" for n, line in enumerate(text.splitlines())]
+        kept = sorted(range(len(lines)), key=lambda n: n not in marked)[:MOST]
+        more = f" ({len(lines) - MOST} lines left out)" if len(lines) > MOST else ""
+        said += [f"--- {one.name}{more}", *(lines[n] for n in sorted(kept))]
+    wanted = ", ".join(f"{name} = '{pattern.pattern}'" for name, pattern in patterns.items())
+    return "\n".join([*said, f"--- > marks matches, as lessons.toml has {wanted}"])
 
 
 def _outputs(stage, of, args) -> list[str]:

@@ -3,6 +3,7 @@
 from . import (
     after_restart,
     equal_weights,
+    gpt,
     group,
     printed_loss,
     saving,
@@ -23,7 +24,7 @@ BEYOND = {  # a lesson of beyond/ with exercises: which of multinode's checks do
 }  # fmt: skip
 ORDER = [
     group.is_python, group.one_process_each, group.started_by_torchrun,
-    group.joined, group.port_of_its_own, group.device_of_its_own,
+    group.joined, group.port_of_its_own, group.device_of_its_own, shares.full_batches,
     variations.rate_grows, variations.state_is_divided, variations.trains_to_the_end,
     variations.trains_one_model, variations.averages_now_and_then, variations.draws_its_own,
     saving.saved_on_every_node,
@@ -40,6 +41,10 @@ OF = {name: [one for one in ORDER if name in (one.lessons or LESSONS)] for name 
 for name, without in BEYOND.items():
     OF[name] = [one for one in ORDER if name in one.lessons or one in OF["multinode"]]
     OF[name] = [one for one in OF[name] if one not in without]
+OF["mingpt"] = [
+    group.is_python, group.all_take_part, equal_weights.stay_equal, gpt.sends_once,
+    gpt.same_gradient, gpt.prints_the_same, group.ends_well,
+]  # fmt: skip
 WITH_THREE = [  # of the second run: three processes, one of which fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,
     group.ends_when_a_rank_fails,

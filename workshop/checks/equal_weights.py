@@ -17,6 +17,7 @@ def stay_equal(run):
     Each rank computes gradients from its own samples. If nothing averages them before the optimizer
     steps, each rank trains its own model. DistributedDataParallel broadcasts rank 0's weights, and
     averages the gradients in the backward pass, but only if the forward pass called the DDP module.
+    Without DDP, average each gradient yourself, after backward() and before the step.
     """
     if UNUSED in ending(run):
         return None
@@ -38,14 +39,25 @@ def stay_equal(run):
                 called = first.steps[max(0, at - 1)].through
                 through = "" if "Parallel" in called else f"; the forward pass called {called}"
                 again = " after the restart" * bool(attempt.number and not at)
+                late = f"; {told}" if at and (told := _too_late(first)) else ""
                 return False, (
                     f"ranks {first.rank} and {other.rank} have different weights {when}{again}"
-                    f"{through}"
+                    f"{through}{late}"
                 )
     return (True, f"equal after each of {compared} steps") if compared else None
 
 
-@check("1_theory")
+def _too_late(worker):
+    """What it communicated only between its first step and the next batch."""
+    kinds = [fact for fact in worker.all("batch", "collective", "step") if fact.get("grad", True)]
+    at = next(n for n, fact in enumerate(kinds) if fact["kind"] == "step")
+    after = kinds[at + 1 : at + 2]
+    if after and after[0]["kind"] == "collective" and kinds[at - 1]["kind"] == "batch":
+        return f"{after[0]['what']} ({after[0]['where']}) came after the optimizer had stepped"
+    return None
+
+
+@check("1_theory", "construct-the-ddp-model")
 def gradient_is_mean(run):
     """The optimizer uses the mean of all ranks' gradients.
 

@@ -15,10 +15,10 @@ def ending(run: Run) -> str:
         if kind == "BdbQuit":
             text = "breakpoint() needs a terminal, which a check does not have: print instead"
         return f"{run.who(run.crash)} ended with: {text}{where}"
-    if run.first("hung"):
+    if run.stuck:
         return waiting(run)
     if run.first("late"):
-        return f"the check ended the run after {run.first('late')['limit']}"
+        return f"the check ended the run after {run.first('late')['limit']}; {waiting(run)}"
     bad = [fact["status"] for fact in run.all("ended") if fact["status"]]
     return f"the command ended with status {bad[0]}" if bad else ""
 

@@ -61,7 +61,15 @@ def joined(run):
     on the world size and on the address where they meet, and each needs a different rank.
     """
     asked = run.asked["processes"]
-    members = run.attempts[0].ranks
+    workers, members = run.attempts[0].workers, run.attempts[0].ranks
+    wanted = [worker.first("wanted") for worker in workers if worker.first("wanted")]
+    size = max((fact["world_size"] or 0 for fact in wanted), default=0)
+    if size > len(workers) and run.stuck:
+        found = f"the world size is {size}, but {len(workers)} processes were started"
+        return False, f"{found}; {waiting(run)}"
+    chosen = [fact["rank"] for fact in wanted if fact["rank"] is not None]
+    if twice := [rank for rank in chosen if chosen.count(rank) > 1]:
+        return False, f"{len(twice)} processes have rank {twice[0]}{and_ending(run)}"
     if not members:
         return False, f"no process joined a group{and_ending(run)}"
     numbers = [worker.rank for worker in members]
@@ -90,16 +98,19 @@ def port_of_its_own(run):
 def device_of_its_own(run):
     """On every node, each process chooses another device: 0, 1, 2 and so on.
 
-    A node's devices are numbered from 0. RANK counts over all nodes, so on the second node it is
-    too high; LOCAL_RANK counts on one node.
+    A node's devices are numbered from 0. Before it joins the group, each process gives its number
+    on the node to utils.set_device. RANK counts over all nodes, so on the second node it is too
+    high; LOCAL_RANK counts on one node.
     """
     chosen = 0
     for attempt in run.attempts:
         for node in {worker.node for worker in attempt.ranks}:
-            workers = [w for w in attempt.ranks if w.node == node and w.first("device")]
+            workers = [w for w in attempt.ranks if w.node == node]
+            if none := [worker for worker in workers if not worker.first("device")]:
+                return False, f"{ranks(none)} chose no device: call utils.set_device"
             devices = [worker.first("device")["index"] for worker in workers]
             chosen += len(devices)
-            if sorted(devices) != list(range(len(devices))):
+            if None not in devices and sorted(devices) != list(range(len(devices))):
                 told = f"{ranks(workers)} chose device {', '.join(map(str, devices))}"
                 return False, f"{f'on {node}, ' if node else ''}{told}"
     return True, f"chosen {chosen} times"
@@ -128,7 +139,7 @@ def all_take_part(run):
                     f"{more.name} calls {_said(more, call)}, {fewer.name} does not; "
                     f"{wait(run, more)}; {wait(run, fewer)}"
                 )
-    if run.first("hung"):
+    if run.stuck:
         return False, waiting(run)
     members = run.attempts[0].ranks
     return (True, f"{len(calls(members[0]))} calls on each rank") if members else None

@@ -25,6 +25,20 @@ def _whole_epochs(run):
             yield attempt, workers[0].started_after + epoch + 1, seen
 
 
+@check("2_multigpu")
+def full_batches(run):
+    """Each process takes batches of the size that was asked for.
+
+    --batch_size is per process: with N processes, a step has N batches. Do not divide it.
+    """
+    workers, asked = run.attempts[0].trained, run.asked["batch_size"]
+    sizes = [len(worker.steps[0].samples) for worker in workers if worker.steps]
+    if len(sizes) > 1 and max(sizes) == asked // len(sizes):
+        told = f"with --batch_size={asked}, each of {len(sizes)} processes took {max(sizes)}"
+        return False, f"{told} samples per step"
+    return (True, f"{max(sizes)} samples per step and process") if sizes else None
+
+
 @check("2_multigpu", "distribute-the-data")
 def shared(run):
     """In every epoch, one rank sees each sample, once.

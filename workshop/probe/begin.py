@@ -1,6 +1,8 @@
 """The workshop's part of ddp_doctor's probe, which runs this file before the script."""
 
+import functools
 import gc
+import sys
 from pathlib import Path
 
 import _ddp_doctor as recorder
@@ -16,4 +18,19 @@ def _watch_utils(utils):
         utils.set_device = recorder.around(choose, lambda i: recorder.fact("device", index=i))
 
 
+def _watch_asking(module):
+    """A script may look for a GPU by itself. What it then chooses cannot be seen on a CPU."""
+    available = module.is_available
+
+    @functools.wraps(available)
+    def asked():
+        if sys._getframe(1).f_globals["__name__"] in ("__main__", "__mp_main__"):
+            recorder.fact("device", index=None)
+        return available()
+
+    module.is_available = asked
+
+
 imports.after("utils", _watch_utils)
+for name in ("torch.cuda", "torch.accelerator"):
+    imports.after(name, _watch_asking)

@@ -25,7 +25,25 @@ _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's s
 def watch():
     """The hooks of optimizers.py were registered before, so they run before these."""
     torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
+    dist.init_process_group = _noted(dist.init_process_group)
     hooks.register_optimizer_step_pre_hook(_before_step)
+
+
+def _noted(join):
+    @functools.wraps(join)
+    def wrapped(*args, **kwargs):
+        _note_wanted(**kwargs)
+        return join(*args, **kwargs)
+
+    return wrapped
+
+
+@recorder.guarded
+def _note_wanted(rank=-1, world_size=-1, **_):
+    """torch reads from the environment what is not passed."""
+    passed = {"rank": rank, "world_size": world_size}
+    found = {name: os.environ.get(name.upper()) if n < 0 else n for name, n in passed.items()}
+    recorder.fact("wanted", **{name: n and int(n) for name, n in found.items()})
 
 
 def _watched(call):

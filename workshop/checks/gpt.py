@@ -1,0 +1,95 @@
+"""What the GPT computes, sends and prints, beside the lesson's script at the same stage."""
+
+import math
+import re
+
+from ..verdicts import check
+from .evidence import and_ending
+
+LINE = re.compile(r"Step +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
+NEAR = 2e-4  # of losses, which are printed with four digits
+ALIKE = 1e-3  # of gradients, relative
+
+
+def _lines(run):
+    """The losses that a run printed: (loss, over how many), by command, step and kind."""
+    found = {}
+    for attempt in run.attempts:
+        for worker in attempt.workers:
+            for fact in worker.all("said"):
+                if line := LINE.match(fact["text"]):
+                    step, kind = int(line[1]), line[2] or ""
+                    lines = found.setdefault((attempt.number, step, kind), [])
+                    lines.append((float(line[3]), line[4] or ""))
+    return found
+
+
+@check("5_minGPT", None, "mingpt")
+def prints_the_same(run):
+    """The losses that it prints are those of the lesson's script.
+
+    Compare your numbers with the lesson's: which lines are missing, and from which step on do they
+    differ?
+    """
+    mine, right = _lines(run), _lines(run.reference)
+    for key in sorted({*mine, *right}):
+        number, step, kind = key
+        what = f"{kind}loss of step {step}{f' in run {number + 1}' if number else ''}"
+        has, wants = mine.get(key, []), right.get(key, [])
+        if not has and (run.crash or run.first("hung", "late")):
+            return None
+        told = f"your script printed {_shown(has)}, the lesson's {_shown(wants)}{and_ending(run)}"
+        if len(has) != len(wants):
+            return False, f"the {what}: {told}"
+        for (loss, over), (other, samples) in zip(has, wants, strict=True):
+            if not abs(loss - other) <= NEAR or over != samples:
+                return False, f"the {what}: {told}"
+    return (True, f"{len(right)} losses") if right else None
+
+
+def _shown(lines):
+    texts = [f"{loss:.4f}{over}" for loss, over in lines]
+    return " and ".join(texts) or "none"
+
+
+@check("5_minGPT", None, "mingpt")
+def same_gradient(run):
+    """The optimizer gets the gradients that the lesson's gets.
+
+    Compare the lengths: is it clipped, and where? Is it the mean over all tokens of the step? Zero
+    the gradients once per step, and divide each micro-batch's loss by the number of micro-batches.
+    """
+    compared = 0
+    for mine, right in zip(run.attempts, run.reference.attempts, strict=False):
+        for worker, other in zip(mine.trained, right.trained, strict=False):
+            pairs = zip(worker.all("step"), other.all("step"), strict=False)
+            for number, (step, theirs) in enumerate(pairs, 1):
+                compared += 1
+                if not math.isclose(step["norm"], theirs["norm"], rel_tol=ALIKE):
+                    has = f"has length {step['norm']:.4g}; the lesson's has {theirs['norm']:.4g}"
+                    return False, f"the gradient of step {number} {has}"
+                if abs(step["norm"] - theirs["norm"]) > 1e-6 * theirs["norm"]:
+                    break  # from here on, rounding decides
+    return (True, f"in {compared} steps") if compared else None
+
+
+@check("5c_fast", "accumulate-gradients", "mingpt")
+def sends_once(run):
+    """The ranks exchange gradients once per step, with the last micro-batch.
+
+    DDP decides in the forward pass whether the backward pass sends, so both belong inside
+    `no_sync()`, for all micro-batches but the last one.
+    """
+    workers = run.attempts[-1].trained
+    for worker in workers:
+        sent = passes = steps = 0
+        for fact in worker.all("forward", "step"):
+            if fact["kind"] == "step":
+                if sent != 1:
+                    told = f"{sent} of {passes} forward passes are followed by an exchange"
+                    return False, f"in step {steps + 1} of {worker.name}, {told}"
+                sent = passes = 0
+                steps += 1
+            else:
+                sent, passes = sent + bool(fact["sync"]), passes + 1
+    return (True, "in every step") if workers else None
