@@ -46,7 +46,7 @@ def workshop(tmp_path):
 def replayed(tmp_path, monkeypatch, capsys):
     """The command in this process, whose checks replay the recorded facts of a case's script."""
 
-    def observe(files, acts, limit):
+    def observe(files, acts, limit, tell):
         text = files[0].read_text()
         case = next(case for case in CASES.values() if case.text == text)
         return Run(read(case)[acts[0].asked["processes"] == 3])
@@ -118,12 +118,12 @@ def test_a_path_is_walked_by_commands(replayed):
     assert "+    sampler = DistributedSampler(dataset)" in said and "DDP(" not in said
 
 
-def test_what_breaks_a_step_already_made_comes_first(workshop):
+def test_a_syntax_error_comes_first(workshop):
     workshop("start", "multigpu")
     text = CASES["multigpu@2"].text
     workshop.script("multigpu").write_text(text.replace("def main(args):", "def main(args)"))
     status, said = workshop("check")
-    assert status == 1 and "Before that, fix this:" in said and "SyntaxError" in said
+    assert status == 1 and "ended with an error. Fix that first:" in said and "SyntaxError" in said
 
 
 def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(replayed):
@@ -199,6 +199,27 @@ def test_a_folder_that_cannot_be_written(workshop):
     assert status == 2 and "name another folder" in said
 
 
+def test_a_hunt_shows_its_symptom_and_after_a_hint_the_line(replayed):
+    told = "ranks call every collective"
+    assert told not in replayed("start", "waiting-for-rank-1")[1]
+    said = replayed("check")[1]
+    assert "✗ It hangs after the first epoch" in said and told not in said
+    hint = replayed("hint")[1]
+    assert "hint 1 of 3" in hint and told in hint and "(multigpu.py:" in hint
+    assert told in replayed("check")[1]
+
+
+def test_a_crash_comes_first_and_leaves_the_stage_where_it_was(replayed):
+    replayed("start", "multigpu")
+    replayed.script("multigpu").write_text(CASES["multigpu@4"].text)
+    assert "has reached multigpu@4" in replayed("check")[1]
+    replayed.script("multigpu").write_text(CASES["wrong: device_ids on a CPU"].text)
+    said = replayed("check")[1]
+    assert "✓ 4 Constructing the DDP model" in said and "→ 5" in said
+    assert "Your script ended with an error. Fix that first:" in said
+    assert "Hint: On a CPU, DDP takes no device_ids" in said
+
+
 def test_progress_survives_a_line_that_a_full_disk_cut(replayed, tmp_path):
     replayed("start", "save-once")
     log = tmp_path / "mine" / "progress.jsonl"
@@ -242,6 +263,8 @@ def test_colours_on_a_terminal_unless_told(monkeypatch, capsys):
         monkeypatch.setenv("NO_COLOR", no_color)
         show.say("wrong", "red")
         assert capsys.readouterr().out == shown
+    show.running()()
+    assert "your script runs, 0 s" in capsys.readouterr().out
 
 
 def test_the_room_says_who_is_stuck(replayed, tmp_path):
