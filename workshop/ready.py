@@ -123,7 +123,7 @@ def _torchrun(folder):
     if seen.first("ended")["status"] != 0:
         output = "\n".join(fact["text"] for fact in seen.all("output"))
         told = re.search(r"(?m)^(?:\w+\.)*\w*Error: .*", output)
-        why = told[0] if told else "they wait" if seen.first("hung") else "they give no reason"
+        why = told[0] if told else "they wait" if seen.stuck else "they give no reason"
         fix = "leave the VPN, or let the firewall allow Python, or add `127.0.0.1 NAME` to "
         fix += "/etc/hosts, NAME as `hostname` prints it"
         if name := os.environ.get("GLOO_SOCKET_IFNAME"):
