@@ -76,12 +76,17 @@ class Exercise:
     def failure(self, findings: list[Finding], reached: int = 0, crash: str = "") -> Finding | None:
         """What to fix first; None if every check passes. `crash` says how the script failed.
 
-        On a path, what later steps are about may fail. A crash comes first, unless the exercise's
-        own check fails too, or ranks called different collectives and say only that.
+        On a path, what breaks a step made comes first, and what later ones are about may fail. A
+        crash comes before that, unless the exercise's own check fails too, or ranks called
+        different collectives and say only that.
         """
-        later = {_edit_of(step) for step in self.steps[reached + 1 :]}
+        made, later = (
+            {_edit_of(step) for step in steps}
+            for steps in (self.steps[:reached], self.steps[reached + 1 :])
+        )
         false = [finding for finding in findings if finding.ok is False]
         due = [finding for finding in false if finding.check.edit not in later]
+        due.sort(key=lambda finding: finding.check.edit not in made)
         own = [finding for finding in due if finding.check.name == self.check and not self.steps]
         named = [f for f in due if crash in f.evidence or f.check.name == "all-take-part"]
         return next(iter((own + named if crash else []) + due), first_failure(findings))

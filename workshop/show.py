@@ -84,19 +84,25 @@ def symptom(run: Run, text: str):
 
 def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: bool):
     """Print which stage of a path the script has reached, and which edit is next."""
+    broken = first and not crashed and first.check.edit
     for number, step in enumerate(exercise.steps, 1):
         mark = "✓" if number <= reached else "→" if number == reached + 1 else " "
-        say(f"  {mark} {number} {step.title}", "green" if number <= reached else "")
+        mark = "✗" if number <= reached and step.name.endswith(f"/{broken}") else mark
+        say(f"  {mark} {number} {step.title}", "green" if mark == "✓" else "")
     say()
     if reached == len(exercise.steps):
         return
     if crashed:
         say("Your script ended with an error. Fix that first:", "yellow")
         return
-    say(f"Your script has reached {stages.Stage(exercise.lesson, reached).name}. The next edit: "
-        f"{exercise.steps[reached].title}.", "bold")  # fmt: skip
-    if first.check.name != exercise.steps[reached].check:
-        say("Before that, fix this:", "yellow")
+    stage, following = stages.Stage(exercise.lesson, reached).name, exercise.steps[reached]
+    if any(step.name.endswith(f"/{broken}") for step in exercise.steps[:reached]):
+        say(f"You had reached {stage}. This is broken now:", "yellow")
+        return
+    say(f"Your script has reached {stage}. The next edit: {following.title}.", "bold")
+    if first.check.name != following.check:
+        is_part = following.name.endswith(f"/{broken}")
+        say("It is not complete yet:" if is_part else "Before that, fix this:", "yellow")
 
 
 def printed(run: Run, most: int = 12):

@@ -209,7 +209,7 @@ def test_a_hunt_shows_its_symptom_and_after_a_hint_the_line(replayed):
     assert told in replayed("check")[1]
 
 
-def test_a_crash_comes_first_and_leaves_the_stage_where_it_was(replayed):
+def test_a_crash_comes_first_then_what_is_broken_and_the_stage_stays(replayed):
     replayed("start", "multigpu")
     replayed.script("multigpu").write_text(CASES["multigpu@4"].text)
     assert "has reached multigpu@4" in replayed("check")[1]
@@ -218,6 +218,10 @@ def test_a_crash_comes_first_and_leaves_the_stage_where_it_was(replayed):
     assert "✓ 4 Constructing the DDP model" in said and "→ 5" in said
     assert "Your script ended with an error. Fix that first:" in said
     assert "Hint: On a CPU, DDP takes no device_ids" in said
+    replayed.script("multigpu").write_text(CASES["wrong: DDP's mean, divided once more"].text)
+    said = replayed("check")[1]
+    assert "✗ 4 Constructing the DDP model" in said and "uses the mean of all ranks" in said
+    assert "You had reached multigpu@4. This is broken now:" in said
 
 
 def test_progress_survives_a_line_that_a_full_disk_cut(replayed, tmp_path):

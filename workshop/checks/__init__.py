@@ -42,7 +42,7 @@ for name, without in BEYOND.items():
     OF[name] = [one for one in ORDER if name in one.lessons or one in OF["multinode"]]
     OF[name] = [one for one in OF[name] if one not in without]
 OF["mingpt"] = [
-    group.is_python, group.all_take_part, equal_weights.stay_equal, gpt.sends_once,
+    group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
     gpt.same_gradient, gpt.prints_the_same, group.ends_well,
 ]  # fmt: skip
 WITH_THREE = [  # of the second run: three processes, one of which fails

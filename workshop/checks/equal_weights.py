@@ -16,8 +16,9 @@ def stay_equal(run):
 
     Each rank computes gradients from its own samples. If nothing averages them before the optimizer
     steps, each rank trains its own model. DistributedDataParallel broadcasts rank 0's weights, and
-    averages the gradients in the backward pass, but only if the forward pass called the DDP module.
-    Without DDP, average each gradient yourself, after backward() and before the step.
+    averages the gradients over its process group in the backward pass, if the forward pass called
+    the DDP module, and not inside no_sync. Without DDP, average each gradient between backward()
+    and the step.
     """
     if UNUSED in ending(run):
         return None
@@ -37,9 +38,13 @@ def stay_equal(run):
             if at is not None:
                 when = f"after {first.place(at - 1)}" if at else "before the first step"
                 called = first.steps[max(0, at - 1)].through
-                through = "" if "Parallel" in called else f"; the forward pass called {called}"
+                inside = ", the model inside DDP" * bool(first.all("bypass"))
+                through = f"; the forward pass called {called}{inside}"
+                through = "" if "Parallel" in called else through
+                nodes = len({worker.node for worker in attempt.workers})
                 again = " after the restart" * bool(attempt.number and not at)
-                late = f"; {told}" if at and (told := _too_late(first)) else ""
+                late = f"; {told}" if at and through and (told := _too_late(first)) else ""
+                again += f", on {nodes} nodes" * (nodes > 1)
                 return False, (
                     f"ranks {first.rank} and {other.rank} have different weights {when}{again}"
                     f"{through}{late}"

@@ -12,6 +12,7 @@ def ending(run: Run) -> str:
         where = f", {run.crash['where']}" if run.crash["where"] else ""
         kind, message = run.crash["type"], run.crash["message"]
         text = message if kind == "UserError" else f"{kind}: {message}" if message else kind
+        text = text.rstrip(".")
         if kind == "BdbQuit":
             text = "breakpoint() needs a terminal, which a check does not have: print instead"
         return f"{run.who(run.crash)} ended with: {text}{where}"
@@ -30,7 +31,7 @@ def and_ending(run: Run) -> str:
 def waiting(run: Run) -> str:
     """Which rank waits where."""
     attempt = run.attempts[-1]
-    return "; ".join(wait(run, worker) for worker in attempt.workers)
+    return "; ".join(dict.fromkeys(wait(run, worker) for worker in attempt.workers))
 
 
 def wait(run: Run, worker: Worker) -> str:

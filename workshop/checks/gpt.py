@@ -28,8 +28,8 @@ def _lines(run):
 def prints_the_same(run):
     """The losses that it prints are those of the lesson's script.
 
-    Compare your numbers with the lesson's: which lines are missing, and from which step on do they
-    differ?
+    Compare your numbers with the lesson's: which lines are missing, from which step on do they
+    differ, and is it by a factor?
     """
     mine, right = _lines(run), _lines(run.reference)
     for key in sorted({*mine, *right}):
