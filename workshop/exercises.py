@@ -35,7 +35,7 @@ class Exercise:
     check: str  # the name of the check that fails first at the start
     second_hint: str
     third_hint: str
-    symptom: str = ""  # of a bug hunt, which does not say what is wrong before a hint is asked for
+    symptom: str = ""  # of a bug hunt: before the first hint, a check shows no more
     steps: tuple["Exercise", ...] = ()
     of_others: frozenset[str] = frozenset()  # edits that the start lacks altogether
     stage: Stage | None = None  # which the solution is, if not the whole lesson
