@@ -102,7 +102,7 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    fails = "" if exercise.symptom else f" The start fails this: {check.sentence}"
+    fails = "" if exercise.symptom else f" At the start, this one fails: {check.sentence}"
     say(wrapped(f"It is solved when every check passes.{fails}"))
     if exercise.steps:
         titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]
@@ -134,7 +134,7 @@ def _check(folder, options) -> int:
         say("\nMore help: python -m workshop hint", "dim")
         return 1
     folder.log(exercise, "check", failed=None, **fields)
-    show.passed(findings)
+    show.passed(findings, len(exercise.checks))
     if not folder.solved(exercise):
         folder.log(exercise, "solved")
     following = folder.next()

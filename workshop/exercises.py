@@ -5,6 +5,7 @@ import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from textwrap import dedent, indent
 
 from tools import series
 from tools.errors import UserError
@@ -177,9 +178,11 @@ def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
 
 def _replacing(lesson, name, title, check, scope, old, new, hint, third="", symptom="") -> Exercise:
     """The lesson's script, with `old` replaced by `new` in one definition."""
+    found = f"The mistake is here, in `{scope}`:\n{indent(dedent(new).rstrip(), '  ')}"
+    missing = f"Something is missing in `{scope}`."
     return Exercise(
         f"{lesson.name}/{name}", f"{'Bug hunt: ' if symptom else ''}{title}", lesson,
-        _replaced(lesson, scope, old, new), check, hint, third or f"The mistake is in `{scope}`.",
+        _replaced(lesson, scope, old, new), check, hint, third or (found if new else missing),
         symptom,
     )  # fmt: skip
 

@@ -55,9 +55,11 @@ def running() -> Callable:
     return tell
 
 
-def passed(findings: list[Finding]):
-    """Print what the checks found."""
-    for finding in findings:
+def passed(findings: list[Finding], of_the_first: int):
+    """Print what the checks found, with a heading above those of a second run."""
+    for number, finding in enumerate(findings):
+        if number == of_the_first:
+            say("  With three processes, one of which fails:")
         say(f"  ✓ {finding.check.sentence}", "green")
         say(wrapped(finding.evidence, "      "), "dim")
 
@@ -116,13 +118,13 @@ def printed(run: Run, most: int = 12):
 
 
 def _theirs(lines):
-    """Without the probe's frames in a traceback: the line that names the file, and its code."""
+    """Without frames of the probe (the line that names the file, and its code) and of C++."""
     kept, inside = [], False
     for line in lines:
         if line.lstrip().startswith('File "'):
             inside = "/ddp_doctor/probe/" in line or "/workshop/probe/" in line
         elif not line.startswith("    "):
             inside = False
-        if not inside:
+        if not inside and not line.startswith(("frame #", "Exception raised from")):
             kept.append(line)
     return kept

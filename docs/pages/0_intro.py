@@ -11,8 +11,8 @@ Introduction
 #
 # **You will be able to** run the first script, and say what each of its parts does.
 #
-# **You need** Python 3.11 or newer, and to have written a PyTorch training loop. You need no GPU:
-# the same code runs on the CPU, there mostly as two processes.
+# **You need** Python 3.11 or newer, and to have written a PyTorch training loop. You need no GPU,
+# because the same code runs on the CPU.
 #
 # The first script
 # ----------------
@@ -45,14 +45,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
 # %% [markdown]
 # A distributed script can be wrong without any error: it may train on half of the data, or on all
-# of it twice, or every process may train its own model. Three things show such mistakes on the
-# later pages: the loss, the number of samples it covers, and the weights of the processes.
+# of it twice, or every process may train its own model. Later pages find such mistakes by the loss,
+# the number of samples it covers, and the weights of the processes.
 #
 # The scripts
 # -----------
 #
-# Down to the GPT, each script is the one in the row above plus a few edits. Each of the others
-# varies an earlier one.
+# Down to the GPT, each script is the script in the row above plus a few edits. Each script below
+# the GPT varies an earlier one.
 #
 # .. lessons-table::
 #
@@ -66,16 +66,16 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Each edit of a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* takes the new code only. Below the diff, the page runs the new
-# stage, with torchrun where it needs that. Below each output are the seconds that it took.
+# stage. Below each output are the seconds that the run took.
 #
-# After ``python -m``, ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE``
-# prints its code.
+# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code, both
+# after ``python -m``.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
 # ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before you run another block,
-# unless it continues an earlier one.
+# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before you run a block that
+# does not continue an earlier one.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -100,8 +100,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # ``utils.py``
 #    holds what no page teaches: the dataset, the command line, the choice of the device, and the
-#    safe writing of files. It needs ``guard.py``, which turns mistakes into one-line messages and
-#    ends a process after an error. You need not read either file.
+#    safe writing of files. It needs ``guard.py``, which turns mistakes into one-line messages. You
+#    need not read either file.
 #
 # All scripts but the GPT's take these arguments: the number of epochs, the number of epochs between
 # two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
@@ -118,13 +118,12 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # .. page-end:: 0_intro
 #    :next: :doc:`1_theory`, which builds DDP by hand
 #
-#    You can now run the first script, and say what each of its parts does.
+#    You can now run the script from which all others are made.
 #
 #    .. fold:: The loss ends near 0.03 and falls no further. Would a larger model help?
 #
-#       No. The noise has a variance of about 0.03, and the rest of each target is a linear
-#       function, which this model can learn. A loss far below 0.03 would mean that the model has
-#       memorized the noise of these samples.
+#       No. This model can learn all of the target but the noise, whose variance is about 0.03. A
+#       loss far below that would mean that the model has memorized the noise of these samples.
 #
 #    .. fold:: A distributed copy of this script trains on only half of the data. What shows it?
 #
@@ -134,5 +133,4 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    .. fold:: Why is the sampler seeded with the epoch, and not once at the start?
 #
 #       The order of an epoch then depends on its number alone, so a run that resumes at epoch 31
-#       gets the order that epoch 31 would have had anyway. With one seed at the start, the order
-#       would depend on how many epochs this process has run.
+#       gets the order that epoch 31 would have had anyway.

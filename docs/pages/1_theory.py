@@ -19,7 +19,7 @@ What is DDP
 # gradients** before the update. The copies start with equal weights and apply equal gradients, so
 # they stay equal.
 #
-# This is *data parallelism*, and DDP is PyTorch's implementation of it. Six terms describe it:
+# This is *data parallelism*, and DDP is PyTorch's implementation of it. These are its terms:
 #
 # - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
 #   all processes run the same script.
@@ -42,7 +42,7 @@ What is DDP
 # -----------------
 #
 # ``OurDDP`` replaces ``DistributedDataParallel``. Its constructor broadcasts the weights of rank 0,
-# which replace those of every other process. After each ``backward()``, it averages the gradients:
+# so every process gets them. After each ``backward()``, it averages the gradients:
 #
 # .. literalinclude:: ../theory/average_by_hand.py
 #    :pyobject: OurDDP
@@ -56,8 +56,8 @@ What is DDP
 #
 #    {average_by_hand}
 #
-# - **Between ranks: 0.** The processes drew different weights, as the first line shows. The
-#   broadcast made them equal, and equal gradients keep them equal.
+# - **Between ranks: 0.** The processes drew different weights, as the first line shows, and the
+#   broadcast made them equal.
 # - **From DDP: 0.** With two processes, ``OurDDP`` computes what DDP computes, to the last bit.
 # - **From one process: 1e-08.** This is rounding: the sum of 32 numbers depends on the order in
 #   which they are added.
@@ -115,9 +115,8 @@ What is DDP
 #    A :term:`bucket` is one piece of memory for several gradients. The parameters are assigned to
 #    buckets in the order in which ``backward()`` reaches them. The optimizer's ``zero_grad`` sets
 #    gradients to ``None``, so a gradient that is not ``None`` has arrived. When all gradients of a
-#    bucket have arrived, ``torch.cat`` copies them into one piece of memory, and one all-reduce
-#    sends it. Afterwards each gradient is a view of its part of the bucket, so nothing is copied
-#    back.
+#    bucket have arrived, ``torch.cat`` copies them into it, and one all-reduce sends it. Each
+#    gradient becomes a view of its part of the bucket, so nothing is copied back.
 #
 #    DDP's first bucket holds 1 MiB, so that sending starts early, and the others hold 25 MiB.
 #
@@ -128,7 +127,7 @@ What is DDP
 #
 #    {average_in_buckets}
 #
-# Three all-reduces now send as many bytes as twelve did.
+# Three all-reduces send as many bytes as twelve did.
 
 # %% [markdown]
 # What DDP does not do
@@ -152,19 +151,17 @@ What is DDP
 #    :next: :doc:`1a_speed`, which counts what DDP sends. It can wait: :doc:`2_multigpu` uses DDP in a script
 #    :also: torch.distributed.broadcast, torch.nn.parallel.DistributedDataParallel, torch.Tensor.register_post_accumulate_grad_hook
 #
-#    You can now say what DDP does: it broadcasts the weights once, and averages the gradients in
-#    buckets during ``backward()``.
+#    You can now say what DDP does in a training step.
 #
 #    .. fold:: The ranks never exchange weights after the start. Why do the weights stay equal?
 #
-#       They start equal, because the constructor broadcasts the weights of rank 0. In each step
-#       every rank has the same averaged gradients and the same optimizer state, so it computes the
-#       same new weights.
+#       The constructor's broadcast makes them equal. In each step every rank has the same averaged
+#       gradients and the same optimizer state, so it computes the same new weights.
 #
 #    .. fold:: Rank 0 has 4 samples of a batch and rank 1 has 28. Whose samples count more?
 #
-#       Those of rank 0. The means of both ranks have the same weight in the average, so a sample of
-#       rank 0 counts seven times as much as a sample of rank 1.
+#       Those of rank 0. Both means count equally in the average, so a sample of rank 0 counts seven
+#       times as much as a sample of rank 1.
 #
 #    .. fold:: A model is a single large layer. How much do hooks and buckets gain?
 #

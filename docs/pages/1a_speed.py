@@ -62,25 +62,23 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
 # NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most
 # of the time that sending takes. Here gloo adds numbers on the same cores that compute gradients,
-# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, and
-# a bucket of two is sent only when the second has arrived. (The noise is large: even the forward
-# pass, the same in all rows, varies by a third.)
+# so a step gains less. Buckets do not help here, because nearly all bytes are in eight large
+# gradients, and a bucket of two is sent only when the second has arrived.
 
 # %% [markdown]
 # A ring
 # ------
 #
-# How can four processes sum their tensors? If each process sends its whole tensor to all others, it
-# sends three times the size of the tensor, and more with more processes. A *ring*, which gloo and
-# NCCL use, sends less. Each process cuts its tensor into as many chunks as there are processes,
-# sends only to its right neighbour and receives only from its left neighbour.
+# If each of four processes sends its whole tensor to all others, it sends three times the size of
+# the tensor. A *ring*, which gloo and NCCL use, sends less. Each process cuts its tensor into as
+# many chunks as there are processes, sends only to its right neighbour and receives only from its
+# left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
 #
-# ``isend`` starts to send to one process, and ``irecv`` to receive from one; ``wait()`` waits for
-# the end. The ranks fill their tensors with 1, 2, 4 and 8, so each sum shows whose numbers are in
-# it:
+# ``isend`` starts to send to one process, and ``irecv`` to receive from one. The ranks fill their
+# tensors with 1, 2, 4 and 8, so each sum shows whose numbers are in it:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -130,8 +128,8 @@ axes[0].tick_params(length=0)
 #    2 (*N* − 1) / *N* × *S*
 #
 # bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
-# that it sends. For 400,000 floats both agree; the other two tensors cannot be cut into equal
-# chunks:
+# that it sends. For 400,000 floats the count agrees with the formula. The other two tensors cannot
+# be cut into equal chunks:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
@@ -166,8 +164,8 @@ axes.legend()
 #
 # ``step_time.py`` predicts how long the all-reduces take, and how much of that ``backward()``
 # hides. Its options, which ``--help`` lists, describe your network. The ring has 2 (*N* − 1)
-# rounds, one after the other. Each round takes the latency of a message, plus the bytes of a chunk
-# divided by the bandwidth. So an all-reduce of a bucket of *n* bytes takes
+# rounds. Each takes the latency of a message, plus the bytes of a chunk divided by the bandwidth.
+# So an all-reduce of a bucket of *n* bytes takes
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × *n* / bandwidth
 #
@@ -185,8 +183,8 @@ axes.legend()
 # "Overlapped" is the time from the start of ``backward()`` to the last average. In "one after the
 # other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
 # 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
-# its time sending, and needs more bandwidth. The gradients of ``gpt-micro`` fit into one bucket
-# of 25 MiB, which is full only when ``backward()`` ends, so nothing overlaps.
+# its time sending. The gradients of ``gpt-micro`` fit into one bucket of 25 MiB, which is full only
+# when ``backward()`` ends, so nothing overlaps.
 
 # %%
 from docs.theory import step_time
@@ -232,7 +230,7 @@ axes.invert_yaxis()
 #    .. fold:: You enlarge the batch fourfold. Which bars of the last figure grow?
 #
 #       Only ``backward()``, fourfold. The gradients have as many bytes as before, so the
-#       all-reduces take as long as before, and ``backward()`` hides more of them.
+#       all-reduces take no longer, and ``backward()`` hides more of them.
 #
 #    .. fold:: With buckets of 1 MB instead of 25 MB, what becomes better, and what worse?
 #

@@ -22,15 +22,10 @@ Multi-GPU training
 #
 # Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
 # parameters, and a step takes a fraction of a millisecond, which is less than the two processes
-# need to average the gradients. On the page :doc:`5c_fast`, two processes train a GPT faster than
-# one.
+# need to average the gradients.
 #
-# The loss of the first epoch is higher than that of ``single_gpu.py``, because two processes make
-# half as many steps per epoch: see :doc:`batch_and_learning_rate`.
-#
-# Seven edits lead to this script. After each edit, this page runs it for one epoch on two
-# processes. With ``--probe``, every process reports in two lines what it did. Each diff also shows
-# the imports that its edit needs.
+# Seven edits lead to this script. After each edit, this page runs the new script for one epoch.
+# With ``--probe``, every process reports in two lines what it did.
 
 # %% [markdown]
 # One process per device
@@ -44,12 +39,12 @@ Multi-GPU training
 #    :confirmed: 3e35d2024bff
 #
 #    :torch:`mp.spawn <torch.multiprocessing.spawn>` starts ``nprocs`` processes. Each process calls
-#    ``worker``, whose first argument is the number of the process: its :term:`rank`, counted from
-#    0. ``utils.num_processes`` returns the number of GPUs, or 2 without a GPU, unless ``NPROC`` is
+#    ``worker``, whose first argument is the number of the process: its :term:`rank`.
+#    ``utils.num_processes`` returns the number of GPUs, or 2 without a GPU, unless ``NPROC`` is
 #    set.
 #
-#    The parent waits and does not train. If one process fails, ``mp.spawn`` terminates the others
-#    and raises the error of the failed process.
+#    The parent does not train. If one process fails, ``mp.spawn`` terminates the others and raises
+#    the error of the failed process.
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
 #    the script to find it. For the same reason ``mp.spawn`` belongs below
@@ -74,8 +69,8 @@ Multi-GPU training
 #    :confirmed: a1c4bffe1274
 #
 #    :torch:`torch.distributed.init_process_group` connects the processes, which then form a
-#    :term:`process group`. By default it reads four environment variables. ``RANK`` is the number
-#    of this process, and ``WORLD_SIZE`` the number of all processes: the :term:`world size`.
+#    :term:`process group`. By default it reads four environment variables. ``RANK`` is the rank of
+#    this process, and ``WORLD_SIZE`` the number of processes: the :term:`world size`.
 #    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
 #    small server through which the processes exchange their addresses. The call returns when all
 #    processes have joined. (:doc:`beyond_nodes_by_hand` shows other ways to meet.)
@@ -88,10 +83,9 @@ Multi-GPU training
 #    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
 #    ``device_id`` tells the group which GPU that is.
 #
-#    The :term:`backend` is the library that communicates: NCCL for GPUs, gloo for CPUs.
-#    ``get_default_backend_for_device`` names the one for this script's device. If you name none,
-#    PyTorch chooses one for the accelerator that it finds. On a Mac that is MPS, and such a group
-#    could not send what is on the CPU.
+#    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
+#    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
+#    On a Mac this accelerator is MPS, and the group could not send tensors that are on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
@@ -122,8 +116,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@2 1 1
 #
-# The processes have ranks now, but their loss lines are the same: both train on all 2,048 samples,
-# so all the work is done twice.
+# The processes have ranks now, but their loss lines are the same, because both train on all 2,048
+# samples.
 
 # %% [markdown]
 # Distributing input data
@@ -153,8 +147,8 @@ Multi-GPU training
 #
 #    python -m tools.series run --probe multigpu@3 1 1
 #
-# Each rank saw 1,024 samples. But ``weights``, the sum of a rank's weights, differs: there are two
-# models now, each trained on one half of the data.
+# Each rank saw 1,024 samples. But ``weights``, the sum of a rank's weights, differs, because each
+# rank now trains its own model on one half of the data.
 
 # %%
 import lab
@@ -183,7 +177,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Constructing the DDP model
 # --------------------------
 #
-# Nothing keeps the two models equal, but there is no error, and both losses fall.
+# Nothing keeps the two models equal. There is no error, and both losses fall.
 #
 # .. lesson-diff:: multigpu
 #    :edit: construct-the-ddp-model
@@ -204,8 +198,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # .. fold:: If your script passes ``device_ids``
 #
 #    Some scripts pass ``device_ids=[local_rank]`` to DDP, which then moves the inputs to that GPU.
-#    Here model and batches are on the device already, so you can remove this argument. On a CPU you
-#    must, because DDP refuses it there:
+#    If model and batches are on the device already, as here, you can remove this argument. On a CPU
+#    you must remove it, because DDP refuses it there:
 #
 #    .. run::
 #       :expect: ValueError: DistributedDataParallel device_ids and output_device arguments only work with
@@ -221,14 +215,13 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe multigpu@4 1 1
 #
 # One all-reduce per step averages the gradients, and ``weights`` is the same number on both ranks.
-# The losses still differ.
 
 # %% [markdown]
 # Reporting the global loss
 # -------------------------
 #
-# There are two loss lines per epoch, and neither covers all samples. If each rank decides by its
-# own loss when to stop, one rank will stop, and the others will wait for it until a timeout.
+# There are still two loss lines per epoch, and neither covers all samples. If each rank decides by
+# its own loss when to stop, one rank stops, and the others wait for it until a timeout.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
@@ -238,9 +231,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :torch:`torch.distributed.all_reduce` replaces it by the sum over all ranks. Then only rank 0
 #    prints the loss.
 #
-#    The order matters, because ``all_reduce`` is a :term:`collective`: every rank must call it.
-#    After the ``return`` only rank 0 would call it, and would hang or, worse, receive what the
-#    other ranks send next, which is a gradient.
+#    The order matters, because ``all_reduce`` is a :term:`collective`. After the ``return`` only
+#    rank 0 would call it, and would hang or, worse, receive what the other ranks send next, which
+#    is a gradient.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -262,9 +255,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    All ranks have the same weights after each step, so rank 0 alone writes the file.
 #
-#    Here a second writer is only a waste, because ``utils.save_checkpoint`` writes a temporary file
-#    and renames it. With a plain ``torch.save(checkpoint, path)``, two writers can leave a damaged
-#    file.
+#    With a plain ``torch.save(checkpoint, path)``, two writers can leave a damaged file. Here they
+#    cannot, because ``utils.save_checkpoint`` writes a temporary file and renames it.
 #
 # .. run::
 #    :expect: checkpoint saved
@@ -288,8 +280,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    ``destroy_process_group`` ends them. After an exception it does not run, but ``guard.py`` makes
 #    sure that the process ends.
 #
-#    ``main`` has returned by then, so there is no DDP model any more. A model that still exists
-#    may make the process hang: see :doc:`internals`.
+#    ``main`` has returned by then, so the DDP model is gone. A model that still exists may make the
+#    process hang: see :doc:`internals`.
 #
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
@@ -305,14 +297,14 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # -------------
 #
 # Not with this model, as the top of this page shows. DDP pays when ``backward()`` takes longer than
-# the all-reduce: :doc:`5c_fast` measures both cases.
+# the all-reduce, as with the GPT of :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
 # **A process is missing.** Here ``worker`` is called directly, so only one of two processes starts,
-# and it waits for the other. PyTorch itself is silent for minutes, until it times out. ``guard.py``
+# and waits for the other. PyTorch would be silent for minutes, until it times out. ``guard.py``
 # prints the last line after five seconds, and ``timeout`` ends the process after thirty:
 #
 # .. run::
@@ -358,4 +350,4 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    .. fold:: After the fourth edit both ranks have the same weights. Why do they still print different losses?
 #
 #       Each rank computes the loss of one half of the samples, and the same model has different
-#       losses on different data. The fifth edit sums the losses over all ranks.
+#       losses on different data.

@@ -27,14 +27,14 @@ Fault tolerance
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
 # If restarts are allowed and a process dies, ``torchrun`` starts all processes again, and the
-# script resumes from its last :term:`checkpoint`, the file that it saved.
+# script resumes from its last :term:`checkpoint`.
 
 # %% [markdown]
 # Letting torchrun start the processes
 # ------------------------------------
 #
-# First break ``multigpu.py``, the script so far. ``kill.py`` runs a command and sends SIGKILL to
-# one of its processes, here after epoch 5 of 10:
+# First break ``multigpu.py``. ``kill.py`` runs a command and sends SIGKILL to one of its processes,
+# here after epoch 5 of 10:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -51,7 +51,7 @@ Fault tolerance
 #
 #    Now ``torchrun`` starts the processes, which it calls :term:`workers <worker>`, and watches
 #    them as their :term:`agent`. When a worker fails, the agent ends the others and, if restarts
-#    are left, starts all of them again.
+#    are left, starts all workers again.
 #
 #    Each worker runs the script from its first line, so ``mp.spawn`` is gone. The agent also sets
 #    the variables that the script set by hand: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
@@ -64,13 +64,12 @@ Fault tolerance
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 5 python -m tools.series run multigpu_torchrun@1 10 2
 #
-# The agent reports that a worker failed, and starts both again. But the new workers begin with
-# epoch 1.
+# The agent reports that a worker failed, and starts both again. But they begin with epoch 1.
 #
 # .. diagram:: agent
 #
-#    The agent starts the workers and tells them where their :term:`store` is, a small server. The
-#    workers find each other through it, and exchange gradients directly.
+#    The agent starts the workers and tells them where their :term:`store` is. The workers find each
+#    other through the store, and exchange gradients directly.
 
 # %% [markdown]
 # What the commands say
@@ -98,7 +97,7 @@ Fault tolerance
 #
 # ``OMP_NUM_THREADS=1``
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
-#    with a warning that these pages leave out.
+#    but warns.
 #
 # ``hello.py`` prints the numbers that ``torchrun`` gives to each worker, and the sum of all ranks,
 # which shows that the workers reach each other:
@@ -108,7 +107,7 @@ Fault tolerance
 #
 #    torchrun --standalone --nproc_per_node=2 launch/hello.py | sort
 #
-# ``GROUP_RANK`` is the number of the node, here 0.
+# ``GROUP_RANK`` is the number of the node.
 
 # %% [markdown]
 # Naming the cause of a failure
@@ -144,8 +143,8 @@ Fault tolerance
 #    python -m tools.series show multigpu_torchrun@2 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
 #    torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Now the report names the error. Rank 0, under ``Failures``, failed only as a consequence: it lost
-# its connection to rank 1, or ``torchrun`` terminated it. So read ``Root Cause`` first.
+# Now the report names the error. Read ``Root Cause`` first, because rank 0, under ``Failures``,
+# failed only as a consequence: it lost its connection to rank 1, or ``torchrun`` terminated it.
 #
 # ``guard.py`` makes a process that lost a connection wait for two seconds before it ends. Without
 # this, ``torchrun`` may name a consequence as the cause.
@@ -162,16 +161,15 @@ Fault tolerance
 #    :confirmed: 2bd86b9a211b
 #
 #    Every worker reads the checkpoint whenever it starts. If there is no file yet,
-#    ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it loads the file into host
-#    memory, with ``map_location="cpu"``. Without this option, every process would load rank 0's
-#    tensors onto GPU 0.
+#    ``utils.read_checkpoint`` returns ``{"epochs_run": 0}``. Otherwise it loads the file with
+#    ``map_location="cpu"``, because without this option every process would load rank 0's tensors
+#    onto GPU 0.
 #
 #    The **weights** go into the model inside DDP. The **state of the optimizer** holds the
 #    momentum. The **number of epochs** that have run says where ``train`` resumes. Nothing else is
 #    needed, because the order of the samples follows from the number of the epoch.
 #
-#    ``utils.report_resume`` prints after which epoch training resumes. ``resume=True`` allows a
-#    ``--checkpoint_path`` that already exists.
+#    ``resume=True`` allows a ``--checkpoint_path`` that already exists.
 #
 # .. fold:: How utils.py writes and reads a checkpoint
 #
@@ -205,9 +203,9 @@ Fault tolerance
 # its momentum, applied an epoch's updates twice, or saw the samples in another order would end with
 # other weights.
 #
-# This has three limits. On GPUs, some kernels add in varying order. On more than two ranks, the
-# first step after a restart may round differently ("Fewer messages" in :doc:`5c_fast`). A model
-# with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
+# On GPUs the last bits may differ, because some kernels add in varying order. On more than two
+# ranks, the first step after a restart may round differently ("Fewer messages" in :doc:`5c_fast`).
+# A model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
 
 # %%
 import re
@@ -237,15 +235,11 @@ for time in kills:
 axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epochs were run twice")
 
 # %% [markdown]
-# A kill costs the seconds of the restart, and the epochs since the last save, which are at most
-# ``save_every``.
-
-# %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **It trains nothing and ends with success.** The checkpoint already has as many epochs as the
-# command asks for, as when the run with the two kills is started once more:
+# **It trains nothing and ends with success.** The checkpoint already has as many epochs as you ask
+# for, as when you start the run with the two kills once more:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -259,7 +253,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 # **The momentum is lost.** A script that does not load the optimizer's state, like ``broken.py``,
 # resumes without an error. Momentum builds up again within tens of steps. To make the difference
-# visible, an epoch here, on one worker, has only 8:
+# visible, an epoch has only 8 steps here, of 256 samples on one worker:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243
@@ -271,18 +265,16 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
-# Without the momentum the loss falls more slowly: after epoch 25 it is higher than that of the
-# first script after epoch 24. So save everything that has a state, as :doc:`5b_robust` does for a
-# larger trainer.
+# Without the momentum the loss falls more slowly: after epoch 25 it is higher than the loss of the
+# first script after epoch 24. So save everything that has a state.
 #
-# **The job ends at the first death.** By default ``torchrun`` restarts nothing. Source
-# ``launch/restarts.sh``, or use ``--max-restarts`` (*Signal 9* in :doc:`symptoms`).
+# **The job ends at the first death.** By default ``torchrun`` restarts nothing, so source
+# ``launch/restarts.sh`` (*Signal 9* in :doc:`symptoms`).
 #
 # **It prints that IPv6 addresses cannot be retrieved, and hangs.** Your machine's own name has no
-# address. With ``export PET_LOCAL_ADDR=127.0.0.1`` the workers meet without that name: see
-# :doc:`symptoms`.
+# address. Use ``export PET_LOCAL_ADDR=127.0.0.1``: see :doc:`symptoms`.
 #
-# **It is started without torchrun.** No variable is set, so the script prints how to start it:
+# **You start it without torchrun.** No variable is set, so the script prints how to start it:
 #
 # .. run::
 #    :expect: no RANK in the environment
@@ -290,11 +282,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    python multigpu_torchrun.py 50 10
 #
-# **The checkpoint is damaged.** A script that writes straight into its file leaves half a
-# checkpoint behind if it is killed meanwhile. ``utils.save_checkpoint`` writes a temporary file and
-# renames it, so the checkpoint is always the old one or the new one. (A kill may leave a hidden
-# ``.multigpu_torchrun.pt.*.tmp`` for you to delete.) If a file is damaged all the same, the script
-# refuses it:
+# **The checkpoint is damaged.** A script that is killed while it writes straight into its file
+# leaves half a checkpoint. ``utils.save_checkpoint`` writes a temporary file and renames it, so the
+# checkpoint is always the old one or the new one. (A kill may leave a hidden
+# ``.multigpu_torchrun.pt.*.tmp`` for you to delete.) The script refuses a damaged file:
 #
 # .. run::
 #    :expect: is damaged, or no checkpoint at all
@@ -311,8 +302,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    :next: :doc:`4_multinode`, which loses a whole machine
 #    :also: torchrun <torch.distributed.run>, torch.load
 #
-#    You can now make a run survive the death of its processes, with the same weights at the end.
-#    But a lost machine takes its checkpoint with it.
+#    You can now make a run survive the death of its processes, but not the loss of the machine.
 #
 #    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
 #
@@ -321,9 +311,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?
 #
-#       ``torchrun`` starts the workers four times in all. Each attempt resumes from the same
-#       checkpoint and fails in the same epoch. Restarts help only against failures that do not
-#       repeat.
+#       ``torchrun`` starts the workers four times in all, and each attempt fails in the same epoch.
+#       Restarts help only against failures that do not repeat.
 #
 #    .. fold:: A run of two processes saved a checkpoint. You resume it with four. What changes?
 #

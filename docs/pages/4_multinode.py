@@ -11,8 +11,8 @@ Multi-node training
 # **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every
 # :term:`node`, that is, on every machine.
 #
-# This page assumes that each machine has its own disk. Start the same command on every node, where
-# ``node1`` is the name of the node at which all of them meet:
+# Start the same command on every node, where ``node1`` is the name of the node at which all of them
+# meet:
 #
 # .. not-run:: node1 is a machine of yours; below, this page plays two nodes on one machine
 #
@@ -31,9 +31,9 @@ Multi-node training
 # -----------------
 #
 # ``torchrun --nnodes=2 multinode.py`` is enough after ``ENDPOINT=node1:29500 .
-# launch/torchrun_env.sh``, which sets torchrun's other options through variables. (``NPROC=2``
-# before it starts two processes per node.) Here two shells of one machine play the nodes, so the
-# endpoint is ``localhost``:
+# launch/torchrun_env.sh``, which sets torchrun's other options through variables. (With ``NPROC=2``
+# before ``ENDPOINT``, each node starts two processes.) Here two shells of one machine play the
+# nodes, so the endpoint is ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -43,8 +43,8 @@ Multi-node training
 #    sh docs/labs/two_shells.sh
 #
 # Without these variables, ``torchrun`` waits at its own machine's address for a second node, and
-# prints nothing. After 901 seconds it fails, before one line of the script has run. The variable
-# ``PET_RDZV_CONF=timeout=5`` shortens this wait:
+# prints nothing. After 901 seconds it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this
+# wait:
 #
 # .. run::
 #    :expect: 1/2 clients joined
@@ -57,7 +57,7 @@ Multi-node training
 # ------------------------
 #
 # ``nodes.py`` starts two agents in the folders ``node1`` and ``node2``, which share nothing but a
-# port. After ``+`` is what each node runs (here ``sort`` puts the second line first):
+# port. The lines with ``+`` are what each node runs (here ``sort`` puts the second line first):
 #
 # .. run::
 #    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -65,9 +65,8 @@ Multi-node training
 #
 #    python docs/labs/nodes.py launch/hello.py | sort -k 5
 #
-# There are four processes, with :term:`rank` 0 to 3. On ``node2`` the :term:`local rank` differs
-# from the rank, because it counts from 0 on every node. A process takes the GPU of its local rank,
-# so ``ddp_setup`` already works on several nodes.
+# There are four processes, with :term:`rank` 0 to 3. A process takes the GPU of its
+# :term:`local rank`, so ``ddp_setup`` already works on several nodes.
 #
 # .. diagram:: ranks
 #
@@ -86,8 +85,8 @@ Multi-node training
 #    python docs/labs/nodes.py multigpu_torchrun.py 4 2
 #    ls node1 node2
 #
-# All 2,048 samples are used. But the only checkpoint is that of rank 0, on the disk of ``node1``.
-# If ``node1`` is lost, so is the training.
+# The only checkpoint is that of rank 0, on the disk of ``node1``. If ``node1`` is lost, so is the
+# training.
 #
 # .. lesson-diff:: multinode
 #    :edit: save-on-every-node
@@ -112,7 +111,7 @@ Multi-node training
 #
 # Now the nodes can hold different checkpoints, for example if one was killed before it saved, or
 # has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs. (From here on, each
-# node runs one process, to save time.)
+# node runs one process.)
 #
 # .. run::
 #    :expect: node1 \| Epoch +1 \|[\s\S]*nothing for 5 s
@@ -127,8 +126,7 @@ Multi-node training
 # ``node1`` starts at epoch 1 with a new model. ``node2`` resumes at epoch 11 with a trained one,
 # but prints no loss, because it has rank 1. DDP averages the gradients of these different models
 # all the same, and the printed loss is the mean of both. After five epochs ``node2`` is done and
-# waits at the barrier, while ``node1`` waits for gradients. They hang until ``--patience 5`` ends
-# the run.
+# waits at the barrier, while ``node1`` waits for gradients. Here ``--patience 5`` ends the hang.
 #
 # .. lesson-diff:: multinode
 #    :edit: resume-from-the-newest
@@ -155,15 +153,15 @@ Multi-node training
 #
 # .. diagram:: two-nodes
 #
-#    What travels between two nodes. The agents meet at the store of ``node1``. Gradients and the
-#    newest checkpoint, here that of ``node2``, go from worker to worker.
+#    The agents meet at the store of ``node1``. Gradients and the newest checkpoint go from worker
+#    to worker.
 
 # %% [markdown]
 # Losing a node
 # -------------
 #
-# Now the hard case: ``node2`` is lost with its agent, its worker and its disk. An empty machine
-# takes its place and starts the same command:
+# Now ``node2`` is lost with its agent, its worker and its disk. An empty machine takes its place
+# and starts the same command:
 #
 # .. run::
 #    :alone:
@@ -222,18 +220,18 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    With ``torchrun_env.sh``, every agent writes a sign of life into the store each second. If the
 #    last one is more than four seconds old, the others give the agent up, which takes 15 seconds by
 #    default. The sign of life is the time on the agent's own clock, so the clocks of the nodes must
-#    agree. ``launch/check_cluster.py``, the preflight of :doc:`launchers`, checks them.
+#    agree. ``launch/check_cluster.py`` checks them.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits for the others, and prints nothing. It waits for ten
-# minutes if another node is missing. It waits for two minutes or more if it cannot reach the
-# endpoint, because the name leads nowhere, a firewall closes the port, or that node was not
-# started. ``launch/check_cluster.py``, run on every node, says which case it is (:doc:`launchers`).
-# On every node, ``getent hosts node1`` must print the same address, and not one that begins with
-# ``127.``. Also, ``getent hosts $(hostname)`` must print the node's own address.
+# **Nothing happens at all.** Each agent waits silently for the others: for ten minutes if another
+# node is missing, and for two minutes or more if it cannot reach the endpoint, because the name
+# leads nowhere, a firewall closes the port, or that node was not started.
+# ``launch/check_cluster.py``, run on every node, says which case it is (:doc:`launchers`). On every
+# node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
+# Also, ``getent hosts $(hostname)`` must print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because
@@ -245,9 +243,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    for node in node1 node2; do torchrun --standalone --nproc_per_node=2 launch/hello.py | sort | sed "s/^/$node: /"; done
 #
 # **A checkpoint that cannot be read.** If one node's file is damaged, the script refuses to start.
-# Check that disk, then move the file away: the node gets that of another.
-#
-# :doc:`symptoms` lists more errors by their text.
+# Check that disk, then move the file away: the node receives another node's checkpoint.
 
 # %% [markdown]
 # What you can do now
@@ -257,8 +253,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :next: :doc:`where_the_time_goes`, which says what makes a run slow, or :doc:`launchers` to start it on your cluster
 #    :also: torchrun <torch.distributed.run>, torch.distributed.TCPStore
 #
-#    You can now train on several machines that share nothing but a network, and replace one of them
-#    during the run.
+#    You can now train on several machines, and replace one of them during the run.
 #
 #    .. fold:: ``node1`` has a checkpoint of 20 epochs, ``node2`` one of 10. Where do they resume?
 #
@@ -267,9 +262,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #    .. fold:: Some of your nodes may be taken away at any time. Which node do you name in ``--rdzv-endpoint``?
 #
-#       One that stays, because its agent holds the store, and without the store all agents end. The
-#       loss of any other node costs a restart and the epochs since the last save, if a node takes
-#       its place within ten minutes.
+#       One that stays, because its agent holds the store. The loss of any other node costs a
+#       restart and the epochs since the last save, if a node takes its place within ten minutes.
 #
 #    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
 #

@@ -26,10 +26,10 @@ minGPT training
 #    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
 #    python -m mingpt.sample --prompt "def " --count 120
 #
-# The training loss is the loss of one batch, and the validation loss is the loss of a text that the
-# model does not train on. :doc:`5a_exact` explains the rest of the line.
+# The validation loss is the loss of a text that the model does not train on. :doc:`5a_exact`
+# explains the rest of the line.
 #
-# This page explains the model and the first edit. The other ten edits are on the next four pages:
+# The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.
 
 # %% [markdown]
@@ -43,25 +43,26 @@ minGPT training
 #    :pyobject: GPT.forward
 #    :dedent: 4
 #
-# ``wte`` holds one vector per token of the vocabulary, and ``wpe`` one per position. Their sum
-# tells a layer which token it sees, and where. The blocks transform these sums, and ``lm_head``
-# turns each result into one score, a *logit*, for every token that could come next.
-# ``cross_entropy`` compares these scores with the target. (``past`` is only used to write text.)
+# ``wte`` holds one vector per token of the vocabulary, and ``wpe`` one per position, so their sum
+# says which token it is, and where. The blocks transform these sums, and ``lm_head`` turns each
+# result into one score, a *logit*, for every token that could come next. ``cross_entropy`` compares
+# these scores with the target. (``past`` is only used to write text.)
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: Block
 #
 # A block adds two things to each vector: what attention finds in earlier tokens, and what the MLP
-# computes from the vector alone. Because a block only adds, ``backward()`` also passes the gradient
-# around it unchanged. Before attention and before the MLP, a LayerNorm (``ln_1``, ``ln_2``) scales
-# each vector to mean 0 and variance 1, then applies a learned factor and offset.
+# computes from the vector alone. Because a block only adds to its input, ``backward()`` also passes
+# the gradient around the block unchanged. Before attention and before the MLP, a LayerNorm
+# (``ln_1``, ``ln_2``) scales each vector to mean 0 and variance 1, then applies a learned factor
+# and offset.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: CausalSelfAttention
 #
 # Only attention lets tokens see each other. ``c_attn`` computes three vectors per token: a query, a
-# key and a value. Each token's query is compared with the keys of all tokens, and the better a key
-# matches, the more of its token's value is added. ``is_causal`` hides all later tokens, because
+# key and a value. Attention compares a token's query with the keys of all tokens, and adds up their
+# values, weighted by how well each key matches. ``is_causal`` hides all later tokens, because
 # otherwise the model could look up its targets. Each *head* does this with its own part of the
 # vectors, and ``c_proj`` mixes the results of the heads. In training, *dropout* sets a random part
 # of the activations to 0, so that the model does not rely on any single one.
@@ -77,9 +78,9 @@ minGPT training
 #    :dedent: 4
 #
 # ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. The initial weights of the two ``c_proj`` layers are smaller than the others, because
-# every block adds the outputs of these layers to the same vector. The default model, ``gpt-micro``,
-# has 4 blocks, vectors of 128 numbers and 0.8 million weights.
+# scores. The two ``c_proj`` layers start with smaller weights, so that the sum over all blocks does
+# not grow with their number. The default model, ``gpt-micro``, has 4 blocks, vectors of 128 numbers
+# and 0.8 million weights.
 
 # %% [markdown]
 # A model, a text, a configuration
@@ -93,15 +94,14 @@ minGPT training
 #    :confirmed: 1bf241f7db4f
 #
 #    The trainer passes ``source`` and ``targets`` to the model and gets the loss back, summed over
-#    the tokens. AdamW, with the options in ``args.adamw``, replaces SGD. ``parameter_groups``
-#    exempts biases and LayerNorm's factors from weight decay.
+#    the tokens. AdamW replaces SGD, and ``parameter_groups`` exempts biases and LayerNorm's factors
+#    from weight decay.
 #
 #    ``data.load`` turns the text into token numbers. The first process of each node writes them to
 #    a file, which then all processes map into memory.
 #
-#    ``args`` now holds all settings, which are the options of the command line
-#    (``mingpt/config.py``). ``mingpt/main.py`` calls ``worker(args)``, and ``args.build`` makes the
-#    model.
+#    ``args`` now holds all options of the command line (``mingpt/config.py``). ``mingpt/main.py``
+#    calls ``worker(args)``, and ``args.build`` makes the model.
 #
 # The stages of this lesson are ``mingpt@1`` to ``mingpt@11``. These pages run most of them with the
 # smallest model, ``gpt-nano``, on this project's file ``LICENSE``:
@@ -219,9 +219,9 @@ axes.legend()
 #    .. fold:: You leave out ``is_causal``. What happens to the loss, and to the text that the model writes?
 #
 #       The loss falls far lower, because each position can look up the next token in the input. The
-#       text is worse, because a model that writes has no next token to look up.
+#       text is worse, because there is no next token to look up when the model writes.
 #
 #    .. fold:: DDP wraps this model without any change. What could a model do that makes DDP fail?
 #
 #       It could skip some parameters in some steps, for example a layer that only some inputs use.
-#       Their gradients would never come, and DDP would raise an error at the next step.
+#       DDP would wait for their gradients, and raise an error at the next step.

@@ -23,8 +23,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# A pass over this short text has 146 samples of 16 characters. A pass over the default text has
-# about 66,000 samples, and until it ends, no loss is printed and nothing is saved.
+# A pass over this short text has 146 samples. A pass over the default text has about 66,000, and
+# until it ends, no loss is printed and nothing is saved.
 #
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
@@ -34,9 +34,9 @@ Exact training
 #    ``--save_every`` counts steps.
 #
 #    ``StepLoader`` replaces ``DistributedSampler``, which cannot start in the middle of an epoch.
-#    It initializes a random generator from the seed and the step, draws the samples of all
-#    processes, and moves each rank's share to its device. A sample may begin anywhere in the text,
-#    so samples can overlap.
+#    On every rank it seeds a random generator with the seed and the step, draws the samples of all
+#    processes, and takes this rank's share. A sample may begin anywhere in the text, so samples can
+#    overlap.
 #
 #    So a :term:`checkpoint` needs one integer to record the position in the data. A resumed run
 #    takes the same samples as an undisturbed one, even with another number of processes.
@@ -66,7 +66,7 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# Steps 3 and 4 have the losses of the undisturbed run, and the two checkpoints are equal.
+# Steps 3 and 4 have the losses of the undisturbed run, and the checkpoints are equal.
 
 # %% [markdown]
 # Reporting every so often
@@ -97,24 +97,24 @@ Exact training
 # Validating exactly
 # ------------------
 #
-# Each of these losses is that of only 12 sequences, so it jumps: between steps 5 and 10 it rises.
-# It also says nothing about text that the model does not train on.
+# Each of these losses comes from only 12 sequences, so the loss jumps: between steps 5 and 10 it
+# rises. It also says nothing about text that the model does not train on.
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly
 #    :confirmed: 6d44103704f4
 #
 #    ``_validate`` computes the loss of the last tenth of the text, on which the model never trains.
-#    It avoids five common mistakes, of which four distort the loss and the last one breaks the run:
+#    It avoids five common mistakes:
 #
-#    * *Splitting the samples.* Samples overlap, so a validation sample could share all but one
-#      character with a training sample. Here the text is split in two.
+#    * *Splitting the samples, not the text.* Samples overlap, so a validation sample could share
+#      all but one character with a training sample.
 #    * *Leaving dropout on.* ``eval`` turns it off.
 #    * *Drawing samples at random.* Two validations of the same weights would differ. Here the
 #      samples are always the same.
 #    * *Averaging over batches.* The last batch is smaller, so its tokens would count more. Here the
-#      loss is summed over tokens, and the last samples are filled up with ``PADDING``, which is
-#      −100, the target that ``cross_entropy`` ignores by default.
+#      loss is summed over tokens, and the last batch is filled up with ``PADDING``, which is −100,
+#      the target that ``cross_entropy`` ignores by default.
 #    * *Validating on rank 0 only.* Rank 0 would wait in ``all_reduce`` for the others, or receive
 #      their next gradients instead. Here every rank validates its share.
 #
@@ -124,11 +124,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 10 --eval_every 10 --val_tokens 100
 #
-# From step 10 to step 20 the training loss falls and the validation loss does not. (A hundred
-# tokens are too few to judge a model.)
-#
 # The line says 100, as ``--val_tokens`` does, so no token is counted twice although two ranks share
-# the samples.
+# the samples. (A hundred tokens are too few to judge a model.)
 
 # %% [markdown]
 # Clipping, warm-up and cosine
@@ -151,12 +148,11 @@ Exact training
 #    The learning rate first rises linearly over ``--warmup_steps``, because AdamW's averages come
 #    from few gradients at first, so its steps are unreliable. Then the rate falls along half a
 #    cosine, because large steps would jump around the minimum. The rate follows from the step and
-#    ``--total_steps``, so no checkpoint needs the state of a scheduler. But resume with the same
-#    ``--total_steps``, or the rate jumps.
+#    ``--total_steps``, so no checkpoint needs the state of a scheduler.
 #
-#    One huge gradient spoils AdamW's averages for many steps. ``clip_grad_norm_`` scales a gradient
-#    whose norm is above ``--grad_clip`` down to this norm. After ``backward()`` all ranks have the
-#    same averaged gradient, so they compute the same norm without a collective.
+#    One huge gradient spoils AdamW's averages for many steps. So ``clip_grad_norm_`` scales down a
+#    gradient whose norm is above ``--grad_clip``. After ``backward()`` all ranks have the same
+#    averaged gradient, so they compute the same norm without a collective.
 #
 # .. run::
 #    :expect: Step +20 \| train loss
@@ -164,9 +160,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 5 --learning_rate 0.1 --warmup_steps 10
 #
-# In the figure, with clipping and warm-up, step 5 is below the loss of guessing, the dashed line.
-# (A rate of 0.1 is still too high for this model: at step 20 the training losses of the two runs
-# are about equal.)
+# With clipping and warm-up, step 5 is below the loss of guessing, the dashed line in the figure. (A
+# rate of 0.1 is still too high for this model: at step 20 the two runs are about equal.)
 
 # %%
 import math
@@ -209,9 +204,8 @@ axes.legend()
 # One process or two
 # ------------------
 #
-# The data of a step, its gradient and its learning rate no longer depend on the number of
-# processes, so the losses should not either. Here the finished trainer runs with two processes,
-# then with one:
+# A step's data, gradient and learning rate no longer depend on the number of processes, so the
+# losses should not either. Here the finished trainer runs with two processes, then with one:
 #
 # .. run::
 #    :expect: (?s)(Step +3 \| train loss \d\.\d\d).*\1
@@ -237,7 +231,7 @@ axes.legend()
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
-# So far dropout makes a resumed run differ, and a kill costs the steps since the last checkpoint.
+# So far, a resumed run with dropout still differs from an undisturbed one.
 
 # %% [markdown]
 # What you can do now
@@ -256,10 +250,10 @@ axes.legend()
 #
 #    .. fold:: You stop at step 1,000 of 2,000 and resume with ``--total_steps 4000``. What happens to the learning rate?
 #
-#       It jumps up. Without a warm-up, step 1,000 was halfway down the cosine and is now a quarter
-#       of the way down, so the rate rises from about 50 % to about 85 % of its range.
+#       It jumps up. Without a warm-up, step 1,000 was halfway along the cosine and is now a quarter
+#       of the way along, so the rate rises from about 50 % to about 85 % of its highest value.
 #
 #    .. fold:: Under DDP, clipping needs no collective. Would it need one if each rank held only a part of the gradients?
 #
-#       Yes. The norm is the root of a sum of squares. Each rank would know only its part of that
-#       sum, so the ranks would have to add up their parts first.
+#       Yes. The norm is the root of a sum of squares, and each rank would know only its part of
+#       that sum.

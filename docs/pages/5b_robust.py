@@ -14,9 +14,8 @@ Robust training
 # Saving everything, while training continues
 # -------------------------------------------
 #
-# With dropout, a run has one more state, that of the random generator, which ``mingpt@5`` does not
-# save. Here ``kill.py`` kills a worker after step 80, so the steps after the checkpoint of step 50
-# run twice:
+# Dropout draws random numbers, and ``mingpt@5`` does not save the state of their generator. Here
+# ``kill.py`` kills a worker after step 80, so the steps after the checkpoint of step 50 run twice:
 #
 # .. run::
 #    :expect: Resuming after step 50
@@ -24,9 +23,8 @@ Robust training
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
-# Steps 60, 70 and 80 have other losses the second time, because the data are the same but the
-# dropout is not. Also, training waits while a checkpoint is written, and a checkpoint of GPT-2 has
-# 1.5 GB.
+# Steps 60, 70 and 80 have other losses the second time, because their dropout differs. Also,
+# training waits while a checkpoint is written, and a checkpoint of GPT-2 has 1.5 GB.
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile
@@ -34,13 +32,12 @@ Robust training
 #
 #    Each rank seeds its generator differently, so different ranks drop different units. Before a
 #    save, ``all_gather_object`` collects all generators' states for the checkpoint. Every rank must
-#    call this :term:`collective`, so it comes before the ``return``. After a restart each rank
-#    restores its own state.
+#    call this :term:`collective`, so it comes before the ``return``.
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
-#    copy while the next steps run. If the run is killed before the newest checkpoint is on the
-#    disk, it resumes from the previous one. At most one save is in progress, so a failure never
-#    costs more than two intervals of steps.
+#    copy while the next steps run. If the run is killed before the copy is on the disk, it resumes
+#    from the previous checkpoint. At most one save is in progress, so a failure never costs more
+#    than two intervals of steps.
 #
 #    The file also records its model and its text, so that no other run overwrites it.
 #
@@ -50,8 +47,8 @@ Robust training
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
-# The repeated steps have the same losses, to the last digit. In the figure, the dots of
-# ``mingpt@6`` are in the middle of their rings, and those of ``mingpt@5`` are not.
+# The repeated steps have the same losses, to the last digit, so in the figure the dots of
+# ``mingpt@6`` are in the middle of their rings.
 
 # %%
 import re
@@ -96,8 +93,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 # ----------------------
 #
 # Slurm and Kubernetes send SIGTERM before they take a machine away, by default 30 seconds before.
-# ``mingpt@6`` then ends at once. After step 40 of a run that would save much later, ``stop.py``
-# sends the signal to ``torchrun``, which passes it on to its workers:
+# ``mingpt@6`` then ends at once. Here ``stop.py`` sends the signal after step 40 to ``torchrun``,
+# which passes it on to its workers:
 #
 # .. run::
 #    :expect: No such file
@@ -121,9 +118,9 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    every step, and all of them see the same sum. The flags have their own :term:`process group`,
 #    on the CPU, and their all-reduce overlaps the step, so no GPU waits for it.
 #
-#    Then all ranks save, without another validation, which might take too long. They wait until the
-#    checkpoint is on the disk, and for each other. ``os._exit`` ends the process with a status
-#    other than 0, which makes the status of ``torchrun`` 1, so a scheduler that restarts failed
+#    Once told to stop, the ranks save without another validation, which might take too long. They
+#    wait until the checkpoint is on the disk, and for each other. ``os._exit`` ends the process
+#    with a status other than 0, so ``torchrun`` fails too, and a scheduler that restarts failed
 #    jobs starts this job again.
 #
 # .. run::
@@ -142,9 +139,9 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 # .. fold:: The same signal after a failure
 #
-#    ``torchrun`` also sends SIGTERM to the workers that survive a failure. They treat it as a
-#    request to stop, find that a rank is missing, and end. With NCCL they may not notice the
-#    missing rank, and ``torchrun`` kills them after 30 seconds.
+#    ``torchrun`` also sends SIGTERM to the workers that survive a failure. They try to stop
+#    together, notice that a rank is missing, and end. With NCCL they may not notice it, and
+#    ``torchrun`` kills them after 30 seconds.
 
 # %% [markdown]
 # What could go wrong
@@ -183,8 +180,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 #    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
 #
-#       Training waits at every save until the previous checkpoint is on the disk. Raise
-#       ``--save_every`` or use a faster disk.
+#       Training waits at every save until the previous checkpoint is on the disk, so raise
+#       ``--save_every``.
 #
 #    .. fold:: Each rank looks at its own flag after a step, and stops if it is set. What can go wrong?
 #

@@ -23,8 +23,7 @@ Fast training
 #    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
 #
 # In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
-# many times as fast. This page measures on a CPU, which has none; :doc:`5d_gpus` measures
-# on GPUs.
+# many times as fast. The CPU of this page has none; :doc:`5d_gpus` is about GPUs.
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
@@ -41,8 +40,8 @@ Fast training
 #    factor, so the checkpoint needs the factor too. In other precisions the scaler does nothing.
 #
 #    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and the
-#    division then makes them far too small. AdamW hides a part of this mistake: only its ``eps``
-#    lets a factor in all gradients matter.
+#    division then makes them far too small. AdamW hides most of this mistake
+#    (:doc:`beyond_scale_lr`).
 #
 # .. run::
 #    :expect: (?s)weights (\S+)\n.*weights (?!\1)
@@ -52,8 +51,8 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision fp16 --checkpoint_path fp16.pt
 #
-# The losses in ``fp32``, ``bf16`` and ``fp16`` differ little, but the probe's ``weights``, the sum
-# of a rank's weights, show that the runs differ.
+# The losses in ``fp32``, ``bf16`` and ``fp16`` differ little, but ``weights``, the sum of a rank's
+# weights, shows that the runs differ.
 #
 # Mixed precision also saves the memory of *activations*, which the forward pass keeps for the
 # backward pass. In exchange ``autocast`` keeps a 16-bit copy of the weights:
@@ -89,7 +88,7 @@ Fast training
 #    DDP would all-reduce after each part, and send several times as much for the same result.
 #    ``no_sync`` prevents this in all parts but the last. It must enclose the forward pass too,
 #    because DDP decides there whether the next ``backward()`` sends. With only ``backward()``
-#    inside, the result is right but nothing is saved, so no loss curve shows this mistake.
+#    inside, DDP sends as often as before, and no loss curve shows this mistake.
 #
 # .. run::
 #    :expect: Step +5 \| train
@@ -117,13 +116,13 @@ Fast training
 #    :confirmed: 550ee2a30e8a
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others, so this model needs
-#    one all-reduce per step. In our measurements with two processes, a second all-reduce cost 1 to
-#    6 % of a step more than it gained (``tools/bench/results/ddp_cost.txt``).
+#    one all-reduce per step. In our measurements with two processes, a second all-reduce made the
+#    step 1 to 6 % slower (``tools/bench/results/ddp_cost.txt``).
 #
-#    DDP sorts a bucket's gradients in the order of its first backward pass. With more than two
-#    ranks, this order decides how the sums round. A resumed run does not repeat that first pass, so
-#    ``_load_checkpoint`` makes one and ignores its gradients. Without it, a resumed run on four CPU
-#    processes ended with weights that differed by 4e-7.
+#    DDP sorts a bucket's gradients by its first backward pass. With more than two ranks, their
+#    order decides how the sums round. So that a resumed run has the same order,
+#    ``_load_checkpoint`` makes such a pass and ignores its gradients. Without it, a resumed run on
+#    four CPU processes ended with weights that differed by 4e-7.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
 #    step and the memory of one set of gradients.
@@ -131,19 +130,17 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. The method ``compile`` is called on the DDP model, so that the compiler can
 #    cut the graph where buckets end: then DDP sends a bucket while ``backward()`` computes the
-#    next. But nothing is fused across a cut, so we let it cut only if sending can overlap. One
-#    process sends nothing, and a process that accumulates sends in only one part of many.
+#    next. But nothing is fused across a cut. So the trainer allows no cuts for one process, which
+#    sends nothing, or if gradients accumulate, because then only one part of many sends.
 #
-#    The method changes no names. If ``torch.compile`` wrapped the model before DDP did, every name
-#    in a checkpoint would begin with ``_orig_mod.``.
+#    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
+#    ``_orig_mod.``.
 #
 # .. run::
 #    :expect: in 1 all-reduce\b
 #    :mark: probe
 #
 #    python -m tools.series run --probe mingpt@10 --data LICENSE --block_size 16 --total_steps 5
-#
-# Now one all-reduce per step is enough.
 
 # %% [markdown]
 # Two processes: slower and faster
@@ -179,8 +176,7 @@ Fast training
 # * C grows with the tokens of a step. R does not, because there are as many gradients as weights.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
 #   latency, the time until the first byte has arrived, which grows with the number of processes.
-# * Several buckets hide a part of R behind ``backward()``. One bucket, as in both models, hides
-#   nothing.
+# * Several buckets would hide a part of R behind ``backward()``, but both models have only one.
 #
 # So give each process enough to do: enlarge the batch with the number of processes. This changes
 # the training, so read :doc:`batch_and_learning_rate` first.
@@ -229,9 +225,9 @@ axes.invert_yaxis()
 figure.legend(loc="outside upper center", ncols=2)
 
 # %% [markdown]
-# The two longest bars are those of two processes with larger batches. Two processes have one thread
-# each, also in the rows that begin with "two,". The batch has 12 sequences unless a row says
-# otherwise. The second and the fourth row multiply by MKL: see :doc:`internals`.
+# Rows that begin with "two" and a comma have two processes, of one thread each. The batch has 12
+# sequences unless a row says otherwise. The second and the fourth row multiply by MKL: see
+# :doc:`internals`.
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
@@ -250,7 +246,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #   gives each rank a part.
 # * If weights and gradients are too large as well, ``torch.distributed.fsdp.fully_shard`` (FSDP2)
 #   shards them too, and gathers a layer's weights when they are needed, so it sends more than DDP.
-#   Save its parts with ``torch.distributed.checkpoint``, because no rank has a whole checkpoint.
+#   Save with ``torch.distributed.checkpoint``, because no rank has all the weights.
 # * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
 #   or the layers (*pipeline parallelism*, between nodes).
 # * If activations are too large, compute them again in ``backward()``: ``torch.utils.checkpoint``.

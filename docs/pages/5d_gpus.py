@@ -16,7 +16,7 @@ On GPUs
 # The same scripts
 # ----------------
 #
-# None of the four scripts has a line for GPUs alone. ``utils.py`` finds the GPUs, and their default
+# The four scripts run on GPUs unchanged, because ``utils.py`` finds the GPUs, and their default
 # backend is NCCL. ``--nproc_per_node=gpu`` starts one process per GPU. One process on one GPU must
 # end with the weights of ``single_gpu.py``:
 #
@@ -76,8 +76,8 @@ if log:
 # - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
 #   at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
 #   within the product only, so weights, checkpoints and the loss stay the same.
-# - **compiled**: ``torch.compile`` fuses the small operations. By default it cuts the graph where
-#   DDP's buckets end, which helps only if there is something to send (:doc:`5c_fast`).
+# - **compiled**: ``torch.compile`` fuses the small operations, by default only up to where a bucket
+#   of DDP ends (:doc:`5c_fast`).
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
@@ -123,15 +123,15 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS]
 figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
-# The first three do not depend on the batch: 16 bytes per weight. What is kept in ``bf16`` has a
-# fixed part too, the 16-bit copies that autocast makes of the matrices: 0.23 GiB. The rest grows by
-# half a gigabyte per sequence. More than a third of the rest is one tensor, the log-probabilities
-# in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What is
+# kept in ``bf16`` has a fixed part too, autocast's 16-bit copies of the matrices: 0.23 GiB. The
+# rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of the rest is
+# one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
 # At its peak a real step needs more, because for a moment the logits also exist in ``bf16`` and in
-# fp32, and in the backward pass so does their gradient. Compiled code keeps less: fused operations
-# store no results in between, and cheap ones are computed again in the backward pass. This is one
-# compiled step, followed by the kernels of the next step:
+# fp32, and so does their gradient. Compiled code keeps less: fused operations store no results in
+# between, and cheap ones are computed again in the backward pass. This is one compiled step,
+# followed by the kernels of the next step:
 #
 # .. run::
 #    :expect: GiB
@@ -159,16 +159,16 @@ if log:
 
 # %% [markdown]
 # The step begins with the weights, the averages and the gradients, which stay in DDP's buckets. The
-# lab uses two tools that work in any script. The first records every allocation with the line that
-# made it, in a file that https://docs.pytorch.org/memory_viz draws:
+# lab records every allocation with the line that made it, in a file that
+# https://docs.pytorch.org/memory_viz draws. This works in any script:
 #
 # .. literalinclude:: ../labs/gpu_step.py
 #    :pyobject: remembered
 #
-# The second, ``torch.profiler``, records every kernel with its stream. DDP's all-reduces run on
-# NCCL's own stream, beside the stream that computes, so ``backward()`` can hide them. But NCCL
-# takes some of the GPU's multiprocessors from ``backward()``. With one GPU NCCL launches no kernel,
-# so there is one stream. :doc:`beyond_look_inside` reads such traces across ranks.
+# ``torch.profiler`` records every kernel with its stream. DDP's all-reduces run on NCCL's own
+# stream, beside the stream that computes, so ``backward()`` can hide them. But NCCL takes some of
+# the GPU's multiprocessors from ``backward()``. With one GPU NCCL launches no kernel, so there is
+# one stream. :doc:`beyond_look_inside` reads such traces across ranks.
 
 # %% [markdown]
 # The same bits on a GPU
@@ -177,8 +177,8 @@ if log:
 # On a CPU this trainer computes the same bits in each run. On a GPU it does not, because some
 # kernels add numbers in the order in which their threads finish, and each order rounds differently.
 # On an NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` with ``--no_compile`` had the
-# training losses 2.4849 and 2.4788 after 50 steps. If two such runs differ, you cannot tell a
-# mistake from chance. The trainer has no option for this yet:
+# training losses 2.4849 and 2.4788 after 50 steps. From such a difference, you cannot tell a
+# mistake from chance. ``mingpt@10`` has no option that prevents it:
 #
 # .. run::
 #    :expect: mingpt@11 does
@@ -196,8 +196,8 @@ if log:
 #    lines come before the model.
 #
 #    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
-#    same H200, although one of them was killed with SIGKILL after step 100 and resumed. That held
-#    with ``--compile`` and without it, but compiled code ends with other weights.
+#    same H200, although one of them was killed after step 100 and resumed. That held with
+#    ``--compile`` and without it, but compiled code ends with other weights.
 #
 #    The bits depend on the number of processes, the kind of GPU and the version of PyTorch. With
 #    several GPUs they also depend on how the GPUs are connected, because NCCL chooses the order of
@@ -213,7 +213,7 @@ if log:
 #    python -m tools.series run --probe mingpt@11 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 5 --checkpoint_path again.pt --deterministic
 #
 # This stage is ``mingpt/trainer.py``, line for line. To see what the option costs and whether it
-# works, run this on a GPU. Only the first run is without it:
+# works, run this on a GPU:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -252,7 +252,7 @@ if log:
 # ---------------------
 #
 # ``--nproc_per_node=gpu`` uses all GPUs of a node, and the trainer divides ``--batch_size`` among
-# them. Three things decide how fast the GPUs exchange gradients.
+# them. How fast they exchange gradients depends on three things.
 #
 # **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. From fast to slow: ``NV18``
 # means 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches; ``PHB`` and
@@ -281,10 +281,9 @@ if log:
 # The machine had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the 21 parameters,
 # and each of the 64 steps has an all-reduce of 21 gradients.
 #
-# With ``NCCL_DEBUG=INFO``, each rank prints what NCCL does, in lines that begin with
-# ``host:pid:tid [device] NCCL INFO``. By default these are of the subsystems ``INIT``,
-# ``BOOTSTRAP`` and ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list
-# below. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+# By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
+# ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list below. A line
+# begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
 #
 # One rank has no neighbours, so the lines that are not shown above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
@@ -301,7 +300,7 @@ if log:
 #   host memory. Between GPUs with NVLink this is a bad sign, since NCCL prefers the direct path,
 #   ``via P2P/CUMEM`` (P2P).
 # - ``AllReduce: opCount 0 … count 2 … [nranks=2]`` (COLL): a call and its size. In a hang, compare
-#   the last calls of all ranks, as with the flight recorder.
+#   the last calls of all ranks.
 # - ``NCCL WARN …``: an error, or its likely cause. It is also printed with ``NCCL_DEBUG=WARN``,
 #   which you can always leave on.
 
@@ -319,8 +318,8 @@ if log:
 #    .. fold:: A model has 1 billion weights and trains in bf16 autocast with AdamW. Does it fit into 24 GB?
 #
 #       Barely. Weights, gradients and averages take 16 bytes per weight, so 16 GB, and autocast's
-#       copies 2 GB more. At most 6 GB are left for CUDA itself and what else the forward pass
-#       keeps, so the micro-batch must be small.
+#       copies 2 GB more. The other 6 GB are for CUDA itself and what else the forward pass keeps,
+#       so the micro-batch must be small.
 #
 #    .. fold:: Two runs with the same seed differ on a GPU. Is that a bug?
 #

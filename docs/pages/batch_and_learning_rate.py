@@ -18,14 +18,14 @@ Batch size and learning rate
 #
 #    batch size × number of processes = global batch
 #
-# DDP averages the gradients of the processes. Each process's gradient is a mean over equally many
-# samples, so their average is the mean over all samples: **the gradient of the global batch**. The
-# optimizer makes the same update as one process with that batch size would. (Dropout and batch
-# normalisation are exceptions, because they depend on how the batch is divided.)
+# DDP averages the gradients of the processes. As :doc:`1_theory` explains, this average is **the
+# gradient of the global batch**, so the optimizer makes the same update as one process with that
+# batch size would. (Dropout and batch normalisation are exceptions, because they depend on how the
+# batch is divided.)
 #
-# This average is wrong if the ranks have different numbers of samples or tokens. Then each rank
-# divides its summed loss by the count over *all* ranks, which takes one all-reduce, and multiplies
-# it by the number of processes, because DDP divides by that.
+# The average is wrong if the ranks have different numbers of samples or tokens. To correct it, each
+# rank divides its summed loss by the count over *all* ranks, which takes one all-reduce, and
+# multiplies it by the number of processes, because DDP divides by that.
 
 # %% [markdown]
 # A test
@@ -73,7 +73,7 @@ axes.legend()
 
 # %% [markdown]
 # If two of your runs differ, check first that everything else is equal: the data, the initial
-# weights (one seed) and the order of the samples (one permutation, distributed over the ranks).
+# weights and the order of the samples (one permutation, distributed over the ranks).
 
 # %% [markdown]
 # If you only add processes
@@ -111,7 +111,7 @@ axes.legend()
 #   square root of the factor. Both rules have a limit: beyond a certain size, a larger batch gains
 #   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
-#   this multiplies the learning rate, and the mistake is hard to find later.
+#   this multiplies the learning rate.
 #
 # Here the rate is doubled:
 
@@ -145,7 +145,7 @@ axes.legend()
 # .. page-end:: batch_and_learning_rate
 #    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when two beat one
 #
-#    You can now say which batch a step uses, and choose a learning rate for more devices.
+#    You can now choose the batch size and the learning rate for more devices.
 #
 #    .. fold:: You replace one GPU with 256 samples per step by 8 GPUs with 32 each. Which learning rate?
 #
@@ -154,9 +154,9 @@ axes.legend()
 #
 #    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
 #
-#       An epoch has a quarter of the steps, and each step moves the weights about four times as
-#       far, if the gradient hardly changes within four of the small steps. With a large enough
-#       batch it does change, and the rule fails.
+#       If the gradient hardly changes during four small steps, one step at four times the rate
+#       moves the weights as far as those four. With a large enough rate it does change, and the
+#       rule fails.
 #
 #    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
 #

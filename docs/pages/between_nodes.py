@@ -17,12 +17,13 @@ Between nodes
 # One node against two
 # --------------------
 #
-# The lab compares one node with two, over links of several speeds. The cluster in a box of
-# :doc:`launchers` limits the bandwidth in each direction, and delays every packet by the latency.
+# The lab compares one node with two, over links of several speeds. Its nodes are those of the
+# cluster in a box (:doc:`launchers`), which limits the bandwidth in each direction, and delays
+# every packet by the latency. The cluster needs Linux and root. Elsewhere the lab prints an earlier
+# measurement, and says so.
 #
 # The lab runs the training step of ``multinode.py`` with one process per node and a larger model,
-# because ``Linear(20, 1)`` has only 84 bytes of gradients. The cluster in a box needs Linux and
-# root. Elsewhere the lab prints an earlier measurement, and says so in its first line:
+# because ``Linear(20, 1)`` has only 84 bytes of gradients:
 #
 # .. run::
 #    :expect: (?s)one node +\| +32 \|[^|]+\| +[\d,]*\d{3} \|.*\n10 Mbit/s,   0 ms \| +64 \|[^|]+\| +\d\d \|
@@ -75,7 +76,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # times the bandwidth it takes about a tenth of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
-# Mbit/s, where sending the megabyte takes about a second anyway.
+# Mbit/s, where sending takes about a second anyway.
 
 # %% [markdown]
 # The prediction
@@ -86,14 +87,14 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
 # For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5
-# MB/s, take 80 ms. In the first part we use twice the latency, because in gloo a sender waits until
-# the receiver has announced that it is ready
+# MB/s, take 80 ms. In the first part the lab takes twice the latency, because in gloo a sender
+# waits until the receiver has announced that it is ready
 # (`its source <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a
 # latency of 10 ms costs 40 ms per step.
 #
-# The prediction leaves out the headers of packets, about 5 %, the packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it in this table, and farthest below it
-# without limit and latency, because then only that work is left.
+# The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
+# the work of TCP and gloo. So the measured speed is below it, and farthest below it without limit
+# and latency, where only this work is left.
 
 # %% [markdown]
 # The samples of a step are what matters
@@ -113,8 +114,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    grep -B 99 "^10 Mbit/s,  10 ms" links.txt
 #    grep -A 99 larger links.txt
 #
-# With 32 samples per node, two nodes are far slower than one. With 8,192, a step sends for less
-# time than it computes, and two nodes are faster than one.
+# With 32 samples per node, two nodes are far slower than one. With 8,192, a step computes longer
+# than it sends, and two nodes are faster.
 #
 # For a language model, whose samples are tokens, you can compute how many a step needs. Let the
 # model have *P* weights, and each device take *T* tokens per step.
@@ -146,9 +147,9 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    * - 400 Gbit/s
 #      - 2,700
 #
-# With fewer tokens, sending takes longer than computing. With 1.5 times the tokens of the table,
-# ``backward()``, which is two thirds of computing, can hide all of the sending. *B* is the
-# bandwidth of the whole node, because a ring through all GPUs enters each node once.
+# With 1.5 times the tokens of the table, ``backward()``, which is two thirds of computing, can hide
+# all of the sending. *B* is the bandwidth of the whole node, because a ring through all GPUs enters
+# each node once.
 
 # %% [markdown]
 # What to do about a slow link
@@ -158,7 +159,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #   several batches (:doc:`5c_fast`). Try this first. Both change the training: see
 #   :doc:`batch_and_learning_rate`.
 # - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
-#   sends far fewer bytes, and loses more.
+#   sends far fewer bytes, but approximates the gradients more coarsely.
 # - **Fewer messages.** In local SGD each node trains alone, and the nodes average their weights
 #   every so many steps. With an average every 100 steps, the bytes fall to a hundredth.
 # - **The right link.** Between GPUs, NCCL chooses a network interface, and prints it with
@@ -175,8 +176,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #    :next: :doc:`5_minGPT`, or :doc:`launchers` to start it on your cluster
 #    :also: torch.distributed.all_reduce, torch.nn.parallel.DistributedDataParallel.no_sync
 #
-#    You can now predict the speed of two nodes from the bytes of the gradients and from the link,
-#    and say how many samples a step needs.
+#    You can now predict the speed of two nodes, and say how many samples a step needs.
 #
 #    .. fold:: A model has 100 MB of gradients. A step computes for 0.5 s. What do two nodes gain over 1 Gbit/s, without overlap?
 #
@@ -186,7 +186,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #
 #    .. fold:: Your link has 10 ms latency. Does more bandwidth help?
 #
-#       It shortens only the second part of the formula. Over gloo, 10 ms add 40 ms to each
+#       It shortens only the second part of the formula. Over gloo, the latency adds 40 ms to each
 #       all-reduce of two nodes, so fewer all-reduces help.
 #
 #    .. fold:: You double the width of a language model, so it has four times as many weights. Does the link become the bottleneck?

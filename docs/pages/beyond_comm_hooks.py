@@ -11,9 +11,8 @@ Gradient compression, with a communication hook
 # **You need** the script of :doc:`4_multinode`, and :doc:`1_theory`.
 #
 # DDP sends every gradient in the type of its parameter, which is float32 even under autocast: four
-# bytes per number. Between nodes with a slow network, sending can take most of a step
-# (:doc:`1a_speed`). But DDP can call a *communication hook*: a function of yours that averages a
-# :term:`bucket` in any way.
+# bytes per number. On a slow network, sending can take most of a step (:doc:`1a_speed`). But DDP
+# can call a *communication hook*: a function of yours that averages a :term:`bucket` in any way.
 
 # %% [markdown]
 # Averaging in a hook
@@ -25,15 +24,15 @@ Gradient compression, with a communication hook
 #    :edit: average-in-a-hook
 #    :confirmed: 5dcb3fdd23b3
 #
-#    ``register_comm_hook`` takes the hook and a state for its calls, which this hook does not need.
-#    During ``backward()``, DDP calls the hook once per full bucket. ``bucket.buffer()`` is one flat
-#    tensor with all gradients of the bucket.
+#    ``register_comm_hook`` takes a state, which this hook does not need, and the hook. During
+#    ``backward()``, DDP calls the hook once per full bucket. ``bucket.buffer()`` is one flat tensor
+#    with all gradients of the bucket.
 #
-#    The hook must divide, because DDP does not divide the result of a hook. It must not wait for
-#    the all-reduce, or ``backward()`` would wait too. So it starts one with ``async_op=True`` and
-#    returns a *future*: an object that will have a value later. The function in ``then`` runs when
-#    the sum has arrived, writes the average into the bucket and returns it. DDP waits for all
-#    futures at the end of ``backward()``.
+#    The hook must divide, because DDP does not. It must not wait for the all-reduce, or
+#    ``backward()`` would wait too. So it starts one with ``async_op=True`` and returns a *future*:
+#    an object that will have a value later. The function in ``then`` runs when the sum has arrived,
+#    writes the average into the bucket and returns it. DDP waits for all futures at the end of
+#    ``backward()``.
 #
 # .. run::
 #    :expect: 1 all-reduce of 84 bytes by average_hook
@@ -42,7 +41,7 @@ Gradient compression, with a communication hook
 #    python -m tools.series run --probe comm_hooks@1 3 3
 #
 # The model has 21 parameters, so a step sends 84 bytes. The result equals DDP's, bit for bit. Here
-# ``forks.py`` trains both scripts on two ranks, as torchrun would:
+# ``forks.py`` trains both scripts on two ranks:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -83,9 +82,9 @@ Gradient compression, with a communication hook
 # The hooks of PyTorch
 # --------------------
 #
-# PyTorch has ready hooks. ``bf16_compress_hook`` is this lesson's hook, for GPUs only.
-# ``fp16_compress_hook`` is the same with float16: 11 bits of precision, but a small range. Numbers
-# above 65,504 become infinite, and numbers below 3e-8 become zero.
+# PyTorch's ``bf16_compress_hook`` is this lesson's hook, for GPUs only. ``fp16_compress_hook`` is
+# the same with float16: 11 bits of precision, but a small range. Numbers above 65,504 become
+# infinite, and numbers below 3e-8 become zero.
 #
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
 # treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
@@ -107,13 +106,13 @@ Gradient compression, with a communication hook
 # Error feedback
 # --------------
 #
-# With *r* = 1, the two factors can express one direction of a gradient. PowerSGD does not discard
-# the rest: each rank keeps the difference, and adds it to its gradient of the next step. With this
+# With *r* = 1, the two factors can express only one direction of a gradient. PowerSGD does not
+# discard the rest: each rank keeps it, and adds it to its gradient of the next step. With this
 # *error feedback*, a weak direction grows from step to step until it is sent.
 #
 # Without feedback (``use_error_feedback=False``), the loss is 0.054 instead of 0.042, because weak
-# directions never reach the weights. The figure shows that the bytes stay the same, and that the
-# weights end several times as far from DDP's:
+# directions seldom reach the weights. As many bytes are sent, but the weights end several times as
+# far from DDP's:
 
 # %%
 import re
@@ -153,7 +152,7 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The kept difference is *state*, as are the factors, from which the next step starts:
+# What a rank keeps is *state*, and so are the factors, with which its next step begins:
 #
 # - **Memory.** The differences are as large as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
@@ -169,9 +168,9 @@ panes[0].invert_yaxis()
 # or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket, each with
 # its own latency.
 #
-# A study of more than 200 set-ups of data centers found compression faster than an optimized
-# all-reduce in only 6 of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So
-# measure on your own network, and try bfloat16 first, because it costs one line.
+# A study of more than 200 set-ups found compression faster than an optimized all-reduce in only 6
+# of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
+# network, and try bfloat16 first, because it costs one line.
 
 # %% [markdown]
 # What you can do now

@@ -12,8 +12,8 @@ DataParallel: several devices in one process, and why not
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
-# machine. Without GPUs it silently calls the module as it is. This lab asks for two devices, but
-# the module is called once, with the whole batch of 8:
+# machine. Without GPUs, DP silently calls the module as it is. In this lab it should split a batch
+# of 8 over two devices, but calls the module once, with the whole batch:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
@@ -90,28 +90,25 @@ DataParallel: several devices in one process, and why not
 # other runs we measured 81 and 82% for ``data_parallel`` and 54 to 58% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
-#   GIL). On a CPU, only the forward pass is faster, because autograd runs all backward passes in
-#   one thread.
+#   GIL). On a CPU, autograd also runs all backward passes in one thread.
 # - **Weights travel in every step** from the first device to all others, and gradients travel back.
 #   DDP sends only gradients, during the backward pass.
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's
 #   state. This is why a script runs out of memory on GPU 0 only.
-# - **Autocast loses its type.** ``torch.autocast`` holds for one thread. ``DataParallel`` switches it
-#   on in its threads, but not with your ``dtype``: ``bfloat16`` becomes ``float16``. Use it inside
-#   the model's ``forward()``.
+# - **Autocast loses its type.** ``torch.autocast`` holds for one thread. DP switches it on in its
+#   threads, but without your ``dtype``, so ``bfloat16`` becomes ``float16``. Use ``torch.autocast``
+#   inside the model's ``forward()``.
 # - **One machine only**, because threads share one process.
 #
-# To get from DP to DDP, follow :doc:`your_script`. With DDP the batch size is per process, and each
-# process sees the loss of its share. The keys in DP's checkpoints begin with ``module.``
-# (:doc:`symptoms`).
+# To get from DP to DDP, follow :doc:`your_script`. The keys in DP's checkpoints begin with
+# ``module.`` (:doc:`symptoms`).
 
 # %% [markdown]
 # Choosing GPUs
 # -------------
 #
-# Both DP and DDP use the GPUs that the process sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two GPUs
-# and renumbers them, so ``cuda:0`` is the machine's GPU 1. torch reads the variable even without a
-# GPU:
+# A process uses the GPUs that it sees. ``CUDA_VISIBLE_DEVICES=1,5`` shows it two GPUs and renumbers
+# them, so ``cuda:0`` is the machine's GPU 1. torch reads the variable even without a GPU:
 #
 # .. run::
 #    :expect: \{0: 1, 1: 5\}
@@ -142,8 +139,8 @@ DataParallel: several devices in one process, and why not
 #
 #    .. fold:: Replicas are copies, and each step makes new ones. What happens to a buffer that ``forward`` changes?
 #
-#       PyTorch's DP keeps only the change on the first device, where the replica shares the memory
-#       of the module. So batch normalisation keeps running means of the first part only.
+#       DP keeps only the change on the first device, where the replica shares the memory of the
+#       module. So batch normalisation keeps running means of the first part only.
 #
 #    .. fold:: Why does DDP need no "gather"?
 #

@@ -30,9 +30,9 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    python -m tools.series run --probe explicit_gradients@1 3 3
 #
-# The sums after ``weights`` differ, because these are two models. Still, the loss looks fine: both
-# learn, and the script reports the mean of their losses. Only rank 0 saves its model, so what rank
-# 1 has learned from half of the data is lost.
+# The sums after ``weights`` differ, because these are two models. Still, the loss looks fine,
+# because both learn. Only rank 0 saves its model, so what rank 1 has learned from half of the data
+# is lost.
 
 # %% [markdown]
 # Averaging the gradients
@@ -55,9 +55,8 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    python -m tools.series run --probe explicit_gradients 3 3
 #
-# The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights,
-# which also equal DDP's. Here ``forks.py`` trains both scripts on two ranks, as torchrun would, and
-# ``same.py`` compares the checkpoints:
+# The model has 20 weights and a bias: 21 numbers per message. The ranks end with equal weights, and
+# these equal DDP's. Here ``forks.py`` trains both scripts on two ranks:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -82,8 +81,7 @@ All-reduce by hand: averaging the gradients without DDP
 #   that rank ends. DDP has ``find_unused_parameters``.
 #
 # In return, you can change the gradients on the way, for example clip them per rank before the
-# average. For the most usual changes, DDP has hooks, which keep the overlap
-# (:doc:`beyond_comm_hooks`).
+# average. For some changes DDP has hooks, which keep the overlap (:doc:`beyond_comm_hooks`).
 
 # %% [markdown]
 # What you can do now
@@ -97,7 +95,7 @@ All-reduce by hand: averaging the gradients without DDP
 #    .. fold:: You leave out ``/ dist.get_world_size()``. What changes?
 #
 #       The optimizer gets the sum. With SGD, this multiplies the learning rate by the number of
-#       ranks. The ranks still agree with each other, so nothing fails.
+#       ranks. The ranks still agree, so nothing fails.
 #
 #    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
 #

@@ -12,9 +12,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # DDP sends all gradients at every step. On a slow network, such as Ethernet between nodes, a step
 # may wait longer than it computes. *Local SGD* communicates less: each rank trains its own copy of
-# the model, and every N steps the ranks average their weights. The first lesson of this page builds
-# that. The second averages every T seconds, and the third, *DiLoCo*, adds an optimizer that works
-# on the averages.
+# the model, and every N steps the ranks average their weights.
 
 # %% [markdown]
 # Averaging no gradients
@@ -24,9 +22,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :edit: average-no-gradients
 #    :confirmed: efe82ebca280
 #
-#    DDP averages gradients only while this attribute is true. Here it is false all the time. DDP is
-#    still useful, because its constructor broadcasts the weights of rank 0, so all copies begin
-#    equal.
+#    DDP averages gradients only while this attribute is true. DDP is still useful, because its
+#    constructor broadcasts the weights of rank 0, so all copies begin equal.
 #
 # .. run::
 #    :expect: gradients its own
@@ -67,9 +64,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 # Saving one model
 # ----------------
 #
-# Local rank 0 of each node saves. But its weights are now its own, and so is its momentum, which no
-# step averages. After a restart, all ranks load one node's file, and what the other ranks had is
-# lost. So a killed run ends differently from an uninterrupted one:
+# Local rank 0 of each node saves. But between two averages its weights are its own, and its
+# momentum always is. After a restart, all ranks load one node's file, and what the other ranks had
+# is lost. So a killed run ends differently from an uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^not equal
@@ -89,8 +86,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :confirmed: 316e34a4957d
 #
 #    ``self.optimizer.state`` has a dictionary per parameter, which for SGD holds the momentum.
-#    Every rank continues with the average of all momenta, so the file holds what every rank has.
-#    The lines are above ``return``, because every rank must call ``all_reduce``.
+#    Every rank continues with the averages of weights and momenta, and the file holds the same. The
+#    lines are above ``return``, because every rank must call ``all_reduce``.
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -109,8 +106,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 # -------------------------
 #
 # With SGD, yes, up to rounding. The update and the momentum are linear in the gradient, so you can
-# average before the update or after it. Here ``forks.py`` trains both scripts on two ranks, as
-# torchrun would:
+# average before the update or after it. Here ``forks.py`` trains both scripts on two ranks:
 #
 # .. run::
 #    :expect: weights [\d.]+e-(0[789]|1\d)
@@ -122,8 +118,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    python docs/labs/distance.py multinode_2.pt every_step_2.pt
 #
 # With Adam, no. Adam divides by the root of the mean squared gradient, which is not linear, and
-# each rank takes that mean over its own gradients. PyTorch's ``PeriodicModelAverager`` and
-# ``PostLocalSGDOptimizer`` never average it. The same comparison with Adam:
+# each rank takes that mean over its own gradients. (``PostLocalSGDOptimizer`` never averages it
+# either.) The same comparison with Adam:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[1234]
@@ -182,8 +178,7 @@ right.legend()
 # %% [markdown]
 # The speed rises with N. Between two averages the ranks drift apart, and further with a larger N.
 # The loss stays that of DDP all the same, because the problem is linear and both ranks see the same
-# kind of data. A deep model may lose accuracy (see "A GPT on a slow link"
-# below).
+# kind of data. A deep model may lose accuracy: see "A GPT on a slow link".
 #
 # N = 1 gains nothing, because it sends two messages per step, one for the weights and one for the
 # bias, where DDP sends one. A larger N gains a lot, because much of this tiny model's time is
@@ -197,10 +192,10 @@ right.legend()
 # Letting one clock decide
 # ------------------------
 #
-# The right N depends on the speed of a step and of the network. The second lesson averages every T
-# seconds instead, which adapts to both. But if each rank read its own clock, one would call
-# ``all_reduce`` while another took one more step. So in ``local_sgd_by_time.py`` the clock of rank
-# 0 decides, and a :term:`broadcast` tells the others:
+# The right N depends on the speed of a step and of the network. Averaging every T seconds instead
+# adapts to both. But if each rank read its own clock, one would call ``all_reduce`` while another
+# took one more step. So in ``local_sgd_by_time.py`` the clock of rank 0 decides, and a
+# :term:`broadcast` tells the others:
 #
 # .. lesson-diff:: local_sgd_by_time
 #    :edit: let-one-clock-decide
@@ -209,8 +204,8 @@ right.legend()
 #    A broadcast per step would cost about as much as an average of this small model, so the ranks
 #    broadcast only every ``SYNC_EVERY`` steps.
 #
-#    Every rank passes its own ``elapsed`` to ``broadcast``, which overwrites it with rank 0's. The
-#    time restarts after each average, and so after each save.
+#    ``broadcast`` overwrites every rank's ``elapsed`` with rank 0's. The time restarts after each
+#    average, and so after each save.
 #
 # .. run::
 #    :expect: 64 broadcasts
@@ -223,9 +218,9 @@ right.legend()
 # which end with the same weights. To be able to repeat a run exactly, count steps instead.
 #
 # On one machine all ranks read nearly the same clock, so a script without the broadcast may seem
-# correct for a long time. This command removes it and sets rank 1's clock a second ahead. gloo
-# notices that the ranks send different sizes, but equal sizes would mix without an error, and NCCL
-# would hang:
+# correct for a long time. This command removes the broadcast and sets rank 1's clock a second
+# ahead. Here gloo notices that the ranks send different sizes. Equal sizes would mix without an
+# error, and NCCL checks no sizes:
 #
 # .. run::
 #    :expect: distributed collective mismatch
@@ -240,11 +235,11 @@ right.legend()
 # Treating the difference as a gradient
 # -------------------------------------
 #
-# The third lesson starts from ``local_sgd.py`` again. Each rank's optimizer sees only that rank's
-# gradients, so no optimizer knows in which direction the averages move. DiLoCo (Douillard et al.,
-# 2023, arXiv 2311.08105) adds one that does. Each rank trains with its own *inner* optimizer, and
-# every N steps an *outer* optimizer treats the change of the weights as a gradient. With eight
-# workers, the paper reports the quality of synchronous training with 500 times less communication.
+# In ``local_sgd.py``, each rank's optimizer sees only that rank's gradients, so no optimizer knows
+# in which direction the averages move. *DiLoCo* (Douillard et al., 2023, arXiv 2311.08105) adds one
+# that does. Each rank trains with its own *inner* optimizer, and every N steps an *outer* optimizer
+# treats the change of the weights as a gradient. With eight workers, the paper reports the quality
+# of synchronous training with 500 times less communication.
 #
 # .. lesson-diff:: diloco
 #    :edit: treat-the-difference-as-a-gradient
@@ -254,9 +249,9 @@ right.legend()
 #    subtracts a gradient, so the *outer gradient* is the anchor minus the average. SGD moves the
 #    anchor, and every copy starts again from there.
 #
-#    This sends nothing new: every rank has the same average and the same anchor, so all outer
-#    optimizers take the same step. It costs memory: the anchor, the outer gradient and a momentum
-#    are three numbers per weight.
+#    No further message is needed: every rank has the same average and the same anchor, so all outer
+#    optimizers take the same step. But the anchor, the outer gradient and a momentum cost memory:
+#    three numbers per weight.
 #
 #    ``vector_to_parameters`` makes each weight a view of its part of the vector. Without
 #    ``clone()``, the inner steps would move the anchor.
@@ -293,7 +288,7 @@ right.legend()
 #    :confirmed: 905d686925f7
 #
 #    With momentum 0.9, a step also repeats 0.9 of the step before. If the averages keep moving in
-#    one direction, the steps grow to 0.7 / (1 − 0.9) = 7 times the difference. Nesterov's form
+#    one direction, the steps grow to 0.7 / (1 − 0.9) = 7 times the outer gradient. Nesterov's form
 #    notices a change of direction sooner.
 #
 # .. run::
@@ -322,7 +317,7 @@ right.legend()
 #
 # The loss becomes a hundred times as high, without an error. The restarted run has loaded the
 # weights, but its anchor holds the initial ones. So the first outer gradient is the progress of all
-# epochs so far, and the outer optimizer takes it for that of ten steps.
+# epochs so far, instead of ten steps.
 #
 # .. lesson-diff:: diloco
 #    :edit: save-both
@@ -352,9 +347,9 @@ right.legend()
 #
 #    sed -n '/^class DiLoCo/,/_outer_step()/p' docs/labs/diloco_gpt.py
 #
-# The GPT has two layers and 67,680 weights. It trains on two nodes, each with its own network card
-# and one process. Linux's traffic control, ``tc``, lets each node send at most 100 Mbit/s. All rows
-# have the same batches, learning rate and number of tokens:
+# The GPT has two layers and 67,680 weights. It trains on two nodes, with one process each. Linux's
+# traffic control, ``tc``, lets each node send at most 100 Mbit/s. All rows have the same batches
+# and learning rate. In the row ``averages``, the outer rate is 1, without momentum:
 #
 # .. run::
 #    :expect: bytes 1/(99|100|101) of DDP's; losses: DiLoCo [+-][0-5]\.
@@ -364,7 +359,7 @@ right.legend()
 #
 #    python -m docs.labs.diloco_gpt
 #
-# In the figure, DDP has the lowest loss, but sends a hundred times as many bytes as the other two:
+# DDP has the lowest loss, but sends a hundred times as many bytes as the other two:
 
 # %%
 log = lab.run("python -m docs.labs.diloco_gpt")
@@ -393,8 +388,7 @@ axes.margins(y=0.2)
 # back. The lab uses a momentum of 0.8, because ten outer steps are few for 0.9, with which we saw
 # 2.188. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
 #
-# **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second. In
-# the time that DDP takes, DiLoCo can train on more tokens.
+# **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second.
 #
 # Without root or Linux, the lab prints rows that were measured earlier.
 
@@ -420,5 +414,5 @@ axes.margins(y=0.2)
 #    .. fold:: N is 500 and your link is 10 times slower than the one above. What sets the step time?
 #
 #       Computing. Per step, DiLoCo sends 1/500 of DDP's bytes. On your link these take 1/50 of
-#       DDP's time above: 23 ms × 1/50, about half a millisecond. But they come in one burst: every
+#       DDP's time above: 23 ms / 50, about half a millisecond. But they come in one burst: every
 #       500 steps, all ranks wait a quarter of a second.

@@ -11,8 +11,7 @@ Profiler and flight recorder: looking inside a step
 # **You need** the script of :doc:`4_multinode`.
 #
 # If a run is slow, its samples per second do not say whether one rank is slow or the network. All
-# ranks need the same time, because a step ends only when the slowest rank is done. So you have to
-# look inside the step, on each rank.
+# ranks need the same time, because a step ends only when the slowest rank is done.
 
 # %% [markdown]
 # Recording one epoch
@@ -25,10 +24,10 @@ Profiler and flight recorder: looking inside a step
 #    ``torch.profiler`` records every operation of this process, with its start and duration. Each
 #    rank exports its own file, a *trace*.
 #
-#    Recording slows training down, so ``schedule`` selects one epoch, and ``profiler.step()`` marks
-#    the end of an epoch. The first is the ``warmup``: the profiler drops it, because it contains
-#    the start. The second is ``active``: after it, the profiler calls ``on_trace_ready``. With
-#    ``repeat=1`` the profiler then stays off. (Usually ``step()`` is called per batch.)
+#    Recording slows training down, so ``schedule`` selects one epoch. Here ``profiler.step()``
+#    marks the end of an epoch, elsewhere usually of a batch. The first epoch is the ``warmup``,
+#    whose records the profiler drops. The second is ``active``: after it, the profiler calls
+#    ``on_trace_ready``. With ``repeat=1`` the profiler then stays off.
 #
 #    ``record_shapes`` also stores the shape of each input, which tells an all-reduce of gradients
 #    from one of the loss.
@@ -54,8 +53,7 @@ Profiler and flight recorder: looking inside a step
 # Who waits for whom
 # ------------------
 #
-# To have something to find, make rank 1 slow: it sleeps for 10 ms before each ``backward()``. Then
-# read both traces:
+# To have something to find, make rank 1 sleep for 10 ms before each ``backward()``:
 #
 # .. run::
 #    :alone:
@@ -127,18 +125,17 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #    torchrun --standalone --nproc_per_node=2 docs/labs/mismatch.py
 #    python docs/labs/flights.py flight_0 flight_1
 #
-# The errors of both ranks say only that they waited. The recorders say that call number 4 is an
-# all-reduce of two numbers on rank 0, and a broadcast on rank 1. This is how the lab saved the
-# records:
+# The errors of both ranks say only that they waited. The records say that call number 4 is an
+# all-reduce of two numbers on rank 0, and a broadcast on rank 1. The lab saved them like this:
 #
 # .. literalinclude:: ../labs/mismatch.py
 #    :pyobject: main
 #
-# ``_dump_fr_trace`` is not a public function, and may change. Over NCCL you need no code: with
+# ``_dump_fr_trace`` is not public, and may change. Over NCCL you need no code: with
 # ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` each rank writes the file when a collective times out (`tutorial
 # <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's
-# ``torchfrtrace`` compares such files. In torch 2.13.0 it fails with a ``KeyError`` on those of
-# gloo, so this page uses ``flights.py``.
+# ``torchfrtrace`` compares such files. In torch 2.13.0 it fails on those of gloo, so this page uses
+# ``flights.py``.
 
 # %% [markdown]
 # What you can do now
@@ -162,5 +159,5 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 #    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
 #
-#       Rank 1 has not come to call 812: it is still computing, it waits for something else, or it
-#       has died. Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.
+#       Rank 1 has not come to call 812: it still computes, waits for something else, or has died.
+#       Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.

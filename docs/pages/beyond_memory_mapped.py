@@ -21,8 +21,7 @@ Memory-mapped data, converted once
 #    sed 's/^import utils/&, docs.labs.slow_data/' multigpu.py > slow.py
 #    python slow.py 2 2
 #
-# Without the import this script is many times faster (:doc:`2_multigpu`). But the log shows only
-# the speed, not whether the model or the data set is slow.
+# The log shows only the speed, not whether the model or the data set is slow.
 
 # %% [markdown]
 # Reporting the share of computing
@@ -32,8 +31,8 @@ Memory-mapped data, converted once
 #    :edit: report-the-computing-share
 #    :confirmed: 7b064973afd2
 #
-#    The ``for`` loop asks the loader for a batch and waits until it comes. ``asked`` is when it
-#    asks, so the first line in the loop adds the wait. All other time counts as computing.
+#    The ``for`` loop asks the loader for a batch and waits until it comes. ``asked`` is the time at
+#    which it asks, so the first line in the loop adds the wait. All other time counts as computing.
 #
 #    This includes the wait for other ranks in DDP's all-reduce, so if only rank 1 has slow data,
 #    rank 0 seems busy. Therefore ``MAX`` takes the time of the rank that has waited longest for its
@@ -57,14 +56,14 @@ Memory-mapped data, converted once
 #    python docs/labs/same.py slow_before.pt slow_after.pt
 #
 # Now the log shows the cause: nearly all of the time goes into waiting for data. If the share is
-# below 90 % or so, look at the data first. A high share proves little, because waiting for other
-# ranks counts as computing (:doc:`where_the_time_goes`).
+# below 90 % or so, look at the data first. A high share proves little: see
+# :doc:`where_the_time_goes`.
 
 # %% [markdown]
 # Converting once
 # ---------------
 #
-# Each epoch decodes the same samples again. Do so once, and keep the result in a file:
+# Each epoch decodes the same samples again. Decode them once, and keep the result in a file:
 #
 # .. lesson-diff:: memory_mapped
 #    :edit: convert-once
@@ -74,17 +73,15 @@ Memory-mapped data, converted once
 #      data set: a list of two tensors, features and targets. So a data set can be converted if the
 #      loader can make batches of it and its samples are tuples, such as an image and a label.
 #    - **By one process.** ``run_once_per_node`` calls ``convert`` in one process per :term:`node`,
-#      while the other ranks wait. You can copy its file, ``mingpt/once.py``. Each node makes its
-#      own file. If two nodes share a disk, both write the same content, and the second file
-#      replaces the first.
+#      while the other ranks wait. You can copy its file, ``mingpt/once.py``. If two nodes share a
+#      disk, both write the same content, and the second file replaces the first.
 #    - **Whole or not at all.** ``utils.write`` saves the tensors under another name, then renames
 #      the file. So ``train_data.mmap`` is never unfinished.
-#    - **Checked.** ``torch.save`` stores a checksum with each tensor, and ``utils.is_whole``
-#      compares them. If a bit differs, the file is replaced, so give it a name that no other
-#      program uses. The check reads the whole file at each start.
+#    - **Checked.** ``torch.save`` stores a checksum with each tensor. ``utils.is_whole`` reads the
+#      whole file at each start and computes the checksums again. If one differs, the file is
+#      replaced, so give it a name that no other program uses.
 #    - **Mapped.** With ``mmap=True``, ``torch.load`` reads no tensor. The system reads a part of
 #      the file when a sample needs it, and keeps it in memory once for all processes of the node.
-#      ``TensorDataset`` returns a sample as a tuple, as the old data set does.
 #
 #    ``convert`` comes before ``manual_seed``, because its ``DataLoader`` draws a random number, on
 #    one rank only.
@@ -131,8 +128,7 @@ Memory-mapped data, converted once
 #    ulimit -f 100; python -m beyond.memory_mapped 3 3
 #
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,
-# instead of waiting forever for the file. No partial file is left. (The traceback ends in
-# ``run_once_per_node``, because an exception travels between processes without its traceback.)
+# instead of waiting forever for the file. No partial file is left.
 #
 # .. fold:: How ``run_once_per_node`` does it
 #
@@ -148,9 +144,8 @@ Memory-mapped data, converted once
 # **The data have changed.** The file is found by its name alone, so if you change the data set, or
 # how it is decoded, change the name too.
 #
-# **The data do not fit into memory.** ``convert`` holds the samples and their batch at the same
-# time, so it needs twice the size of the data. Convert large data in parts, each with its own name,
-# and join them:
+# **The data do not fit into memory.** ``convert`` holds the samples and their batch, so it needs
+# twice the size of the data. Convert large data in parts, and join them:
 #
 # .. code-block:: python
 #
@@ -164,11 +159,11 @@ Memory-mapped data, converted once
 # **The samples have different sizes**, so they do not stack. Pad them, or store all in one long
 # tensor, and beside it where each sample begins.
 #
-# **Each sample is cropped at random**, for example. If you convert after the change, every epoch
-# sees the same crops. So convert the decoded image, and crop it when you read it.
+# **Samples are changed at random**, for example cropped. If you convert the crops, every epoch sees
+# the same ones. So convert the decoded image, and crop it when you read it.
 #
 # A smaller remedy needs no file: ``DataLoader(num_workers=…)`` decodes the next batches in other
-# processes while the model computes. It helps if the machine has cores to spare.
+# processes while the model computes, if the machine has cores to spare.
 
 # %% [markdown]
 # What you can do now
@@ -181,8 +176,7 @@ Memory-mapped data, converted once
 #
 #    .. fold:: Rank 3 of 8 has slow data, and the log prints ``computing 45% of the time``. Do the other ranks lose time, too?
 #
-#       Yes. In each step, all ranks wait for rank 3 in the all-reduce, so all of them lose 55% of
-#       the time.
+#       Yes. In each step, all ranks wait for rank 3 in the all-reduce, so all lose 55% of the time.
 #
 #    .. fold:: Why not let every rank check whether the file exists, and convert if it does not?
 #

@@ -12,9 +12,8 @@ Several nodes, started by hand without torchrun
 #
 # Many older scripts are started once on each node, as in ``main.py --nodes 2 --gpus 4 --nr 0
 # --epochs 10``, where ``--nr`` is the number of the node. ``multigpu.py`` cannot be started like
-# that. Its processes meet on ``localhost``, at a port that it chooses itself, so no other node can
-# find them. And it counts its processes from 0 on every machine, so two nodes would both have rank
-# 0.
+# that. Its processes meet on ``localhost``, where no other node can find them. And it counts its
+# processes from 0 on every machine, so two nodes would both have rank 0.
 
 # %% [markdown]
 # Naming the meeting place
@@ -25,14 +24,11 @@ Several nodes, started by hand without torchrun
 #    :confirmed: 1404b21c0229
 #
 #    ``--init`` says where the processes meet. :torch:`torch.distributed.init_process_group` takes
-#    it as ``init_method``, a URL that may also carry the rank and the world size. (With the
-#    arguments ``rank=`` and ``world_size=``, torch rewrites the URL, and ``file:store`` becomes
-#    ``/store``.)
+#    it as ``init_method``, a URL that may also carry the rank and the world size. (If they were the
+#    arguments ``rank=`` and ``world_size=``, torch would turn ``file:store`` into ``/store``.)
 #
 #    ``timeout`` limits the wait. Otherwise a rank on gloo waits 30 minutes for a node that never
 #    comes. On gloo it also limits each :term:`collective`, so no rank may be five minutes late.
-#
-#    ``parents=[parser]`` adds the options of ``parser`` to those of all scripts.
 #
 # There are three kinds of places:
 #
@@ -61,8 +57,8 @@ Several nodes, started by hand without torchrun
 #      - nothing is left
 #      - the file is left: delete it, or no later run can meet there
 #
-# ``env://`` is the default, also of ``init_process_group``. With a file, you need no free port.
-# ``file:store`` is a file in the current folder:
+# ``env://`` is the default. With a file, you need no free port. ``file:store`` is a file in the
+# current folder:
 #
 # .. run::
 #    :expect: rank 1 of 2, met by FileStore
@@ -71,7 +67,7 @@ Several nodes, started by hand without torchrun
 #    python -m tools.series run --probe nodes_by_hand@1 3 3 --init file:store
 #    ls store || true
 #
-# The ranks met by a file, which the last rank to leave deletes.
+# The last rank to leave deletes the file.
 
 # %% [markdown]
 # Counting the ranks across nodes
@@ -85,8 +81,8 @@ Several nodes, started by hand without torchrun
 #    gpus + local rank``. With two nodes of two processes, node 0 has the ranks 0 and 1, and node 1
 #    has 2 and 3. The formula needs equally many processes on every node.
 #
-#    ``required=True`` matters most for ``--nr``. With a default of 0, a node without the option
-#    would silently claim the ranks of node 0.
+#    If ``--nr`` were not ``required``, but had the default 0, a node without the option would
+#    silently claim the ranks of node 0.
 #
 # ``--gpus`` is the number of processes per node. This is one node alone:
 #
@@ -122,7 +118,7 @@ Several nodes, started by hand without torchrun
 #    python -m beyond.nodes_by_hand --nodes 2 --gpus 2 50 10
 #
 # **A node that never comes.** The node that waits for it prints nothing for five minutes. In this
-# copy of the script it waits five seconds, to which torch adds one:
+# copy of the script it waits about five seconds:
 #
 # .. run::
 #    :expect: cannot meet the other processes .*1/2 clients
@@ -132,10 +128,8 @@ Several nodes, started by hand without torchrun
 #    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
 #    python impatient.py --nodes 2 --gpus 1 --nr 0 --init tcp://localhost:$((20000 + $$ % 10000)) 50 10 2>&1 | tail -n 1
 #
-# If node 0 is the one that never comes, node 1 waits up to three times as long.
-#
-# **A number given twice.** If both nodes are numbered 0, no process has the ranks 2 and 3, and all
-# four processes wait for them. Here, with one process per node, two ranks 0 wait for rank 1:
+# **A number given twice.** If both nodes have the number 0, all processes wait for the ranks of
+# node 1. Here, with one process per node, two ranks 0 wait for rank 1:
 #
 # .. run::
 #    :expect: (cannot meet the other processes[\s\S]*){2}
@@ -143,14 +137,14 @@ Several nodes, started by hand without torchrun
 #    sed 's/minutes=5/seconds=5/' beyond/nodes_by_hand.py > impatient.py
 #    for node in one another; do python impatient.py --nodes 2 --gpus 1 --nr 0 --init file:store 50 10 2>&1 | tail -n 1 & done; wait
 #
-# End the processes on all nodes before you start again. With ``file:``, delete the file, too.
+# End the processes on all nodes before you start again, and delete the file, if there is one.
 
 # %% [markdown]
 # What torchrun does instead
 # --------------------------
 #
-# - **Ranks by agreement.** The command is the same on all nodes (:doc:`4_multinode`). torchrun
-#   agrees on the numbers, so none can be forgotten or given twice.
+# - **Ranks by agreement.** The command is the same on all nodes, and torchrun agrees on the
+#   numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own node, the other nodes lose their
 #   connection and end, and you start everything again, from the first epoch.

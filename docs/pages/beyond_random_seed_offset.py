@@ -9,9 +9,6 @@ A seed per rank instead of shards
 # it an epoch uses.
 #
 # **You need** the script of :doc:`4_multinode`.
-#
-# Some data, such as a stream, cannot be divided into shards. Then each rank can draw from all data,
-# with its own random seed.
 
 # %% [markdown]
 # Drawing from all data
@@ -19,9 +16,8 @@ A seed per rank instead of shards
 #
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
 # rank takes its own positions. So all ranks must agree on the number of samples and on their
-# positions. A stream has neither.
-#
-# The other way needs no agreement, because each rank draws at random until it has its share:
+# positions. A stream has neither. Then each rank can draw at random from all data, until it has its
+# share:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data
@@ -53,32 +49,27 @@ A seed per rank instead of shards
 #
 #    The seed grows by the number of processes per epoch and by one per rank, so no two ranks, and
 #    no two epochs, share a seed. The shorter ``epoch + rank`` would give rank 0 the order that rank
-#    1 had in the epoch before.
-#
-#    The seed depends on nothing else, so a resumed training draws the same samples as an
-#    uninterrupted one.
+#    1 had in the epoch before. A resumed training draws the same samples as an uninterrupted one.
 #
 # .. run::
 #    :expect: (?s)first (\d+)\n.*first (?!\1\n)
 #    :mark: first
 #
 #    python -m tools.series run --probe random_seed_offset 3 3
-#
-# Now the ranks begin with different samples.
 
 # %% [markdown]
 # How much of the data an epoch uses
 # ----------------------------------
 #
-# With shards, every sample is used once. With N independent ranks, each rank leaves out a given
-# sample with a chance of 1 − 1/N. All of them leave it out with the N-th power of this chance, so
-# the share of the data that an epoch uses is
+# With shards, every sample is used once. Of N independent ranks, each leaves out a given sample
+# with a chance of 1 − 1/N. All of them leave it out with the N-th power of this chance, so the
+# share of the data that an epoch uses is
 #
 #    1 − (1 − 1/N)\ :sup:`N`
 #
-# ``seen.py`` trains for 20 epochs with a given script, and counts how often each sample is read.
-# First come two extremes on four ranks, shards and one seed for all ranks, then this lesson's
-# script on 1, 2, 4 and 8 ranks:
+# ``seen.py`` trains for 20 epochs with a given script, and counts how often each sample is read:
+# on four ranks with shards and with one seed for all ranks, then with this lesson's script on 1, 2,
+# 4 and 8 ranks:
 #
 # .. run::
 #    :expect: (?s)seen 100.0%.*seen 25.0%.*s 1 . seen 100.0%.*s 2 . seen 7[45]\..*s 4 . seen 6[89]\..*s 8 . seen 6[56]\.
@@ -93,8 +84,7 @@ A seed per rank instead of shards
 # as the number of ranks grows. The last number is the share of the samples that an epoch uses more
 # than once.
 #
-# In the figure, the measured shares lie on the line of the formula. On four ranks, a seed per rank
-# uses about two thirds of the data in an epoch, and one seed for all ranks a quarter:
+# The measured shares lie on the line of the formula:
 
 # %%
 import re
@@ -131,8 +121,8 @@ axes.legend(loc="lower left")
 # When that is fine
 # -----------------
 #
-# A sample that this epoch leaves out has the same chance again in the next. After eight epochs on
-# two processes, both scripts have about the same loss:
+# A sample that this epoch leaves out may come in the next. After eight epochs on two processes,
+# both scripts have about the same loss:
 #
 # .. run::
 #    :expect: (?s)multinode: Epoch 8 . loss 0\.(09|10).*random_seed_offset: Epoch 8 . loss 0\.(09|10)
@@ -143,8 +133,8 @@ axes.legend(loc="lower left")
 # - **It is fine for training** on a stream, on data too large to shuffle as a whole, or on data
 #   that you go through once or less.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
-# - **It gives up** :term:`parity`. Two processes draw other samples than one, so you cannot check
-#   your changes by comparing their weights. Check them with shards first.
+# - **It gives up** :term:`parity`. Two processes draw other samples than one, so their weights
+#   cannot be compared to check a change. Check it with shards first.
 # - **It gains nothing here**, because these data are in memory. With your own stream, keep only the
 #   second edit: seed the stream's shuffling with the epoch *and* the rank.
 
@@ -160,9 +150,8 @@ axes.legend(loc="lower left")
 #
 #    .. fold:: You forget the rank in the seed, with 8 processes. How does it show?
 #
-#       Hardly, because the loss falls. But all ranks compute the same gradient, so you pay for
-#       eight processes and train as with one. Print the first index on every rank, as the probe
-#       does.
+#       Hardly, because the loss falls. But all ranks compute the same gradient, so eight processes
+#       train as one does. Print the first index on every rank, as the probe does.
 #
 #    .. fold:: Which share of the data has not been used after 3 epochs with 2 ranks?
 #
@@ -171,6 +160,5 @@ axes.legend(loc="lower left")
 #
 #    .. fold:: After 10 epochs on 8 processes, you resume on 4. Which samples do they draw?
 #
-#       They draw with other seeds than 8 processes would, because the number of processes is part
-#       of the seed. Epoch 10, counted from 0, now has the seeds 40 to 43, which epoch 5 had, too.
-#       For training, this does no harm.
+#       Other samples than 8 processes would, because the number of processes is part of the seed.
+#       Epoch 10, counted from 0, now has the seeds 40 to 43, which epoch 5 had, too.

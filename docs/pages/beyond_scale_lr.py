@@ -16,8 +16,8 @@ Scaling the learning rate with the processes
 # --------------------
 #
 # ``--batch_size`` counts the samples of one process. So with twice the processes, an epoch has half
-# as many steps, and each moves the weights about as far as before. Training gets slower per epoch.
-# Here ``forks.py`` trains on 1, 2 and 4 ranks in turn, as torchrun would:
+# as many steps of about the same length, and the loss falls less. Here ``forks.py`` trains on 1, 2
+# and 4 ranks in turn:
 #
 # .. run::
 #    :expect: (?s)loss 0\.\d+ .*loss 0\.\d+ .*loss 0\.[4-9]
@@ -30,8 +30,7 @@ Scaling the learning rate with the processes
 #    :edit: multiply-the-rate
 #    :confirmed: ad93e063d161
 #
-#    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known, and every
-#    rank computes the same rate.
+#    ``load_train_objs`` runs after ``ddp_setup``, so the :term:`world size` is known.
 #
 # .. run::
 #    :expect: (?s)loss 0\.1\d+ .*loss 0\.1\d+ .*loss 0\.1
@@ -74,8 +73,7 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
 #
-# So if a script sums its gradients, multiply its rate by N when you port it to DDP. And if your own
-# loop forgets to divide by N, it trains with N times the rate, and no error tells you.
+# So if a script sums its gradients, multiply its rate by N when you port it to DDP.
 
 # %% [markdown]
 # AdamW hides the difference
@@ -113,9 +111,9 @@ Scaling the learning rate with the processes
 # `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five
 # epochs, from that of one process to N times as much. ``warm_up.py`` adds this to a script, in the
 # lines that ``diff`` shows. ``--deep`` replaces the linear model by one with two hidden layers, and
-# the base rate of 0.001 by 0.05. Three scripts train the deeper model on four processes:
-# ``base.py`` with the rate of one process, ``scaled.py`` with four times as much, and ``warm.py``
-# with a warm-up from the first to the second.
+# the base rate of 0.001 by 0.05. Four processes train this model with three scripts: ``base.py``
+# has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises from the
+# first to the second.
 #
 # .. run::
 #    :expect: (?s)total_iters=5.*Epoch  8 . loss 0\.0.*Epoch  8 . loss [\d.]*[1-9].*Epoch  8 . loss 0\.0
@@ -172,8 +170,7 @@ panes[0].legend()
 # - **The linear model needs no warm-up**, which only delays its training. The curvature of its loss
 #   is the same everywhere, so a rate that is stable later is stable from the first step.
 # - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs,
-#   because early on, the network changes too quickly for the linear rule (Goyal et al.). With
-#   warm-up, it trains.
+#   because early on, the network changes too quickly for the linear rule (Goyal et al.).
 # - **Scaling does not always pay.** The deeper model trains best with the rate of one process. The
 #   linear rule is a first guess, so compare with the unscaled rate on your own model.
 

@@ -11,8 +11,8 @@ Unequal numbers of batches, and Join
 # **You need** the script of :doc:`4_multinode`.
 #
 # ``DistributedSampler`` gives every rank equally many samples, but not all data can be divided that
-# way. Each rank may read its own files, or drop samples that fail a test. Then one rank runs out of
-# batches before the others.
+# way. For example, each rank may read its own files. Then one rank runs out of batches before the
+# others.
 
 # %% [markdown]
 # Reading unequal shares
@@ -25,9 +25,7 @@ Unequal numbers of batches, and Join
 #    :confirmed: 1a2310caeeea
 #
 #    With two ranks, rank 0 takes the first quarter of the 2,048 samples, which is 16 batches of 32,
-#    and rank 1 takes the other 48 batches.
-#
-#    Each rank shuffles its own share.
+#    and rank 1 takes the other 48 batches. Each rank shuffles its own share.
 #
 # With only this edit, training fails in the first epoch:
 #
@@ -61,7 +59,7 @@ Unequal numbers of batches, and Join
 #
 #    ``Join`` usually surrounds the loop. Here it is in a generator, so the loop keeps its
 #    indentation. ``all_reduce(totals)`` must be outside of the block, because ``Join`` answers only
-#    DDP's all-reduces: inside, training fails or hangs.
+#    DDP's all-reduces.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -97,8 +95,8 @@ Unequal numbers of batches, and Join
 #    :confirmed: 02decc056c68
 #
 #    Every rank takes the optimizer's state of the last rank, which has the largest share and so has
-#    made all steps. If you do not know which rank that is, let every rank count its batches, and
-#    compare the counts with ``all_gather_object``.
+#    made all steps. If you do not know which rank that is, let the ranks compare their numbers of
+#    batches with ``all_gather_object``.
 #
 # .. run::
 #    :expect: uneven.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
@@ -108,8 +106,8 @@ Unequal numbers of batches, and Join
 #    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
-# The two ranks now train exactly as one process does. A resumed run also ends like an uninterrupted
-# one:
+# The two ranks now train as one process does, up to rounding. A resumed run also ends like an
+# uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -127,7 +125,7 @@ Unequal numbers of batches, and Join
 # From batch 17 on, only rank 1 has a gradient. By default, DDP divides it by the number of all
 # ranks, here 2. With ``Join([self.model], divide_by_initial_world_size=False)``, DDP divides by the
 # number of ranks that still have a batch, as ``--active`` does in ``uneven_mean.py``. ``forks.py``
-# trains with each divisor on two ranks, as torchrun would:
+# trains with each divisor on two ranks:
 #
 # .. run::
 #    :expect: active_2.pt from by_hand.pt: weights (0\.0e\+00|\d\.\de-(0[7-9]|[1-9]\d))
@@ -154,7 +152,7 @@ Unequal numbers of batches, and Join
 # - **Nothing else in the loop.** Any other :term:`collective`, for example one of
 #   ``SyncBatchNorm``, still hangs or fails. If you have one, set
 #   ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an exception,
-#   and the epoch ends there.
+#   and you end the epoch there.
 
 # %% [markdown]
 # What you can do now

@@ -25,8 +25,7 @@ ZeRO: sharding the optimizer's state
 #    torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
 #    torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
 #
-# In the figure, a second process does not change the state per rank under DDP, and with ZeRO halves
-# it:
+# A second process does not change the state per rank under DDP, and halves it with ZeRO:
 
 # %%
 import re
@@ -58,8 +57,8 @@ axes.set(ylabel="million numbers", ylim=(0, 6.5))
 figure.legend(loc="outside upper right", ncols=2)
 
 # %% [markdown]
-# Per weight, DDP with AdamW needs four numbers on every rank: the weight, its gradient and two of
-# state. With ZeRO on 8 ranks, it needs 2 + 2/8 = 2.25.
+# If you count the weight and its gradient too, AdamW needs four numbers per weight under DDP, and
+# 2 + 2/8 = 2.25 with ZeRO on 8 ranks.
 
 # %% [markdown]
 # Sharding the state
@@ -74,12 +73,12 @@ figure.legend(loc="outside upper right", ncols=2)
 #    own to the others.
 #
 #    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
-#    divides the state within it. Without that argument, ZeRO uses all ranks. That saves more
+#    divides the state within it. By default, ZeRO divides it among all ranks. That saves more
 #    memory, but each step broadcasts weights between the nodes, and only rank 0 gets the whole
 #    state to save.
 #
-#    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it. ZeRO sends its messages
-#    from the device of the first parameter, and NCCL cannot send from the CPU.
+#    **The device.** ``.to`` moves the model to the GPU before ZeRO sees it, because ZeRO sends from
+#    the device of the first parameter, and NCCL cannot send from the CPU.
 #
 #    **The checkpoint.** ``consolidate_state_dict`` collects the state of a group in CPU memory, on
 #    the group's first rank, which saves. All ranks must take part, so the line is above the
@@ -94,8 +93,7 @@ figure.legend(loc="outside upper right", ncols=2)
 # ZeRO never splits a tensor: one rank holds the momentum of the 20 weights, the other that of the
 # bias.
 #
-# ``forks.py`` trains with ZeRO and with plain SGD on two ranks, as torchrun would. Weights and
-# checkpoint are equal:
+# ``forks.py`` trains with ZeRO and with plain SGD on two ranks. Weights and checkpoint are equal:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -131,11 +129,10 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run zero@1 1 1 | tail -n 1
 #    python -m tools.series run --probe zero@1 2 1
 #
-# Now each rank holds twice as much: 40 numbers and 2. ``load_state_dict`` puts this rank's part
-# into the SGD optimizer inside ZeRO, which uses it. It also puts the part into ZeRO's own
-# ``state``, which nothing reads. On the CPU the two share their memory. On a GPU they would be
-# separate copies, so with two GPUs a resumed run would save no memory. (This follows from the
-# source of PyTorch 2.13. This page was recorded without a GPU.)
+# Now each rank holds twice as much: 40 numbers and 2. ``load_state_dict`` puts a rank's part into
+# the SGD optimizer inside ZeRO, which uses it. It also puts the part into ZeRO's own ``state``,
+# which nothing reads. On the CPU the two share their memory. On a GPU, by the source of PyTorch
+# 2.13, they would be separate copies, so with two GPUs a resumed run would save no memory.
 #
 # .. lesson-diff:: zero
 #    :edit: keep-one-copy
@@ -151,7 +148,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run zero 1 1 | tail -n 1
 #    python -m tools.series run --probe zero 2 1
 #
-# A run of 5 epochs, resumed up to 10, ends like an uninterrupted run of 10:
+# A run of 5 epochs, resumed up to 10, ends like an uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -170,8 +167,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #   rank (:doc:`1a_speed`). ZeRO adds half as much, because it then broadcasts each updated weight.
 #   This comes after ``backward()``, which cannot hide it.
 # - **Saving.** ``consolidate_state_dict`` sends each part of the state to every rank of the node,
-#   although only one keeps it. On GPUs these messages take GPU memory. If the state is large, save
-#   less often.
+#   although only one keeps it. On GPUs these messages take GPU memory.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
 #   also divides the gradients, and the third also the weights. PyTorch has the third stage as
 #   ``fully_shard``.
@@ -198,5 +194,5 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    .. fold:: Your model has one very large embedding and many small layers. Does ZeRO divide its state well?
 #
-#       No. One rank holds all of the embedding's state, however many ranks there are, because ZeRO
-#       never splits a tensor. ``fully_shard`` splits each parameter.
+#       No. One rank holds all of the embedding's state, because ZeRO never splits a tensor.
+#       ``fully_shard`` splits each parameter.

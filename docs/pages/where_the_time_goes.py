@@ -32,8 +32,8 @@ Where the time goes
 # can. **The last rank to enter the all-reduce does not wait, so the shortest duration among the
 # ranks is communication, and the rest of a longer duration is waiting.**
 #
-# To time DDP's all-reduces, register a communication hook. This one does what DDP does without a
-# hook, and records the duration:
+# To time DDP's all-reduces, register a communication hook, a function that DDP calls instead of its
+# own all-reduce:
 #
 # .. literalinclude:: ../labs/where_time_goes.py
 #    :pyobject: timed_all_reduce
@@ -67,11 +67,11 @@ Where the time goes
 # networks and batches differ too. The first four columns add up to ``step``. ``no_sync`` measures
 # computing again, in steps that send nothing. It is smaller where gloo needs the cores for sending.
 #
-# ``share`` is the number that a training framework prints after each epoch, as
-# ``99.3% computing time``. Its
+# ``share`` is the part of the step in which the rank does not wait for its loader. A training
+# framework prints this number as ``99.3% computing time``, and its
 # `documentation <https://returnn.readthedocs.io/en/latest/advanced/multi_gpu.html>`__ says that
-# below 90% or so you wasted time elsewhere, as in loading the data. But a high number says little,
-# because the all-reduce counts as computing.
+# below 90% or so you wasted time elsewhere. But a high number says little, because the all-reduce
+# counts as computing.
 
 # %%
 import re
@@ -117,7 +117,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # - **tiny model**: the step sends almost nothing. The fixed costs of an all-reduce and of each call
 #   from Python take the time, so a faster network or a smaller message would not help.
 #
-# So a large part of communication can have opposite reasons, which the column ``MB`` tells apart.
+# So communication can be large for opposite reasons, which the column ``MB`` tells apart.
 
 # %% [markdown]
 # What a remedy gains
@@ -134,9 +134,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# Accumulating four batches sends once instead of four times. So does a batch four times as large,
-# which also computes faster. Both change the training, so read :doc:`batch_and_learning_rate`
-# first.
+# Both remedies for the large model send once instead of four times, and the larger batch also
+# computes faster. Both change the training, so read :doc:`batch_and_learning_rate` first.
 
 # %% [markdown]
 # From the symptom to the remedy
@@ -167,7 +166,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - latency and fixed costs
 #      - a larger batch, or several per update
 #    * - waiting, on all ranks but one
-#      - that rank is slow: more work, a busy or a throttled device
+#      - the rank that does not wait is slow: more work, a busy or a throttled device
 #      - give every rank equal work; group sequences of similar length (*bucketing*), so that all
 #        ranks have long ones in the same step; replace the device
 #    * - waiting, on another rank in each step
@@ -177,7 +176,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - this is what you want. For more samples/s, compute faster
 #      - ``model.compile()``, 16 bits (:doc:`5c_fast`), more processes
 #
-# Apply one remedy and measure again, because then another part is the largest.
+# Apply one remedy and measure again, because another part may then be the largest.
 
 # %% [markdown]
 # In your script
@@ -191,7 +190,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #   the only all-reduce begins when ``backward()`` has ended, and the parts add up. With several
 #   buckets, ``backward()`` hides a part of the communication (:doc:`1a_speed`). Then what counts is
 #   the step minus the same step within ``no_sync()``.
-# - **GPUs.** A call on a GPU only enqueues work, so a clock in Python measures nothing. Call
+# - **GPUs.** A call on a GPU only enqueues work, and returns before it is done. Call
 #   ``torch.accelerator.synchronize()`` before you read the clock, or record a trace with
 #   ``torch.profiler``.
 
@@ -203,19 +202,18 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    :next: :doc:`between_nodes`, which slows the link down
 #    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.parallel.DistributedDataParallel.register_comm_hook, torch.utils.data.DataLoader, torch.profiler <torch.profiler>
 #
-#    You can now tell loading, computing, communication and waiting apart, and choose a remedy for
-#    the largest.
+#    You can now find the largest part of a step, and choose its remedy.
 #
 #    .. fold:: The all-reduce of a step takes 40 ms on rank 0, 12 ms on rank 1 and 31 ms on rank 2. What do you conclude?
 #
-#       Communication takes 12 ms. Rank 0 waits for 28 ms and rank 2 for 19 ms. Both wait for rank
-#       1, so look at what rank 1 does before the all-reduce.
+#       Communication takes 12 ms. Rank 0 waits for 28 ms and rank 2 for 19 ms, so look at what rank
+#       1 does before the all-reduce.
 #
 #    .. fold:: A log says ``99.3% computing time`` on all ranks, but two GPUs are hardly faster than one. Where do you look?
 #
-#       The data are fast enough, but this number counts communication and waiting as computing. The
-#       step minus the same step within ``no_sync()`` is the sum of the two. The shortest all-reduce
-#       among the ranks is the communication in it.
+#       This number counts communication and waiting as computing. The step minus the same step
+#       within ``no_sync()`` is the sum of the two, and the shortest all-reduce among the ranks is
+#       the communication in it.
 #
 #    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
 #

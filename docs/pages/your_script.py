@@ -24,7 +24,7 @@ From your script to DDP
 #    .. lesson-script:: classifier
 #
 # Seven edits turn the script into ``classifier_ddp.py``. After each edit this page runs it for one
-# epoch on two processes. With ``--probe``, each process reports in two lines what it did.
+# epoch on two processes. With ``--probe``, each process prints two lines about what it did.
 
 # %% [markdown]
 # One process per GPU
@@ -48,7 +48,7 @@ From your script to DDP
 #    for CUDA, gloo for a CPU.
 #
 #    With fewer GPUs than processes, this script uses the CPU, so you can try two processes
-#    anywhere. In your own script you may prefer an error.
+#    anywhere.
 #
 # .. run::
 #    :expect: rank 1 of 2
@@ -99,18 +99,17 @@ From your script to DDP
 #    :edit: wrap-the-model
 #    :confirmed: cb226e8ec42a
 #
-#    The constructor broadcasts rank 0's weights, so the ranks may draw different ones. During
+#    The constructor gives every rank the weights of rank 0, although each drew its own. During
 #    ``backward()`` DDP averages the gradients, so the weights stay equal.
 #
 #    The checkpoint is that of ``model.module``, the model inside the wrapper. Otherwise every name
 #    in the file would begin with ``module.``, and ``classifier.py`` could not load it.
 #
-#    **BatchNorm** needs a closer look. Its *running averages*, which it uses in ``eval()``, are
-#    buffers. Each rank computes them from its own images, so in training DDP broadcasts rank 0's
-#    buffers at the beginning of every ``forward``. While it trains, BatchNorm normalizes with the
-#    mean and variance of one rank's batch: 32 images now, and 64 before.
-#    :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>`, which needs GPUs, computes both over all
-#    ranks. It is worth its cost if a rank has only a few images per step.
+#    The *running averages* of **BatchNorm**, which it uses in ``eval()``, are buffers. Each rank
+#    computes them from its own images, so DDP broadcasts rank 0's buffers at the beginning of every
+#    ``forward``. In training, BatchNorm normalizes with the mean and variance of one rank's batch:
+#    32 images now, and 64 before. :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>`, which needs
+#    GPUs, computes both over all ranks. It is worth its cost if a rank has few images per step.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -148,8 +147,7 @@ From your script to DDP
 # Validating every image once
 # ---------------------------
 #
-# So far the probe has said ``validated 501`` on both ranks, so the validation takes as long as
-# before.
+# So far both ranks validate all 501 images, so the validation takes as long as before.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: validate-together
@@ -158,10 +156,10 @@ From your script to DDP
 #    A ``DataLoader`` takes any sequence of indices as a sampler. Here rank 0 has the 251 images 0,
 #    2, 4, …, and rank 1 the 250 images 1, 3, 5, …
 #
-#    With unequal shares, a rank may have fewer batches than the others. If the wrapper's
-#    ``forward`` broadcasts the buffers, it is a :term:`collective`, and the others would wait for
-#    that rank. So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call
-#    broadcasts the buffers once, so that both ranks validate the model that rank 0 will save.
+#    With unequal shares, a rank may have fewer batches than the others. The wrapper's ``forward``
+#    broadcasts the buffers, so it is a :term:`collective`, and the others would wait for that rank.
+#    So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call broadcasts
+#    the buffers once, so that both ranks validate the model that rank 0 will save.
 #
 # .. run::
 #    :expect: validated 25[01]
@@ -169,15 +167,15 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@5 --epochs 1
 #
-# Each rank validated one half, but loss and accuracy are the same as before, to the last digit, and
-# the same on both ranks. That matters, because ``ReduceLROnPlateau`` decides by the validation
-# loss: see "What could go wrong" below.
+# Each rank validated one half, but loss and accuracy are those of all images, to the last digit, on
+# both ranks. That matters, because ``ReduceLROnPlateau`` decides by the validation loss: see "What
+# could go wrong" below.
 
 # %% [markdown]
 # Printing and saving once
 # ------------------------
 #
-# Both ranks print, and both write ``classifier.pt``. Two writers can damage a file.
+# Both ranks print, and both write ``classifier.pt``, which can damage the file.
 #
 # .. lesson-diff:: classifier_ddp
 #    :edit: print-and-save-once
@@ -220,8 +218,8 @@ From your script to DDP
 # Is it the same training?
 # ------------------------
 #
-# This runs the finished script. Then ``validate.py`` loads the checkpoint in one process and
-# validates all 501 images with the functions of ``classifier.py``:
+# After the finished script, ``validate.py`` loads the checkpoint in one process and validates all
+# 501 images with the functions of ``classifier.py``:
 #
 # .. run::
 #    :expect: ^classifier.pt \| val loss 0\.\d+ \| accuracy 9
@@ -234,9 +232,9 @@ From your script to DDP
 # training differs from that of ``classifier.py`` for three reasons: the images come in another
 # order, they are augmented with other random numbers, and BatchNorm normalizes 32 images at a time.
 #
-# The first two are chance. To see the third alone, switch the augmentation off, and run the same
-# script with one and with two processes. ``DistributedSampler`` gives both runs the same 64 images
-# per step. Then replace BatchNorm by GroupNorm, which normalizes each image by itself:
+# To see the third alone, switch the augmentation off, and run the same script with one and with two
+# processes: ``DistributedSampler`` gives both runs the same 64 images per step. Then replace
+# BatchNorm by GroupNorm, which normalizes each image by itself:
 #
 # .. run::
 #    :expect: train loss (\d\.\d{3})\d \| val loss (\d\.\d\d)\d\d [\s\S]*train loss \1\d \| val loss \2
@@ -255,16 +253,15 @@ From your script to DDP
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
 # processes must print nearly the same losses at the same global batch. Compare the first epoch
 # only, because rounding errors grow. If the losses differ, something is still computed per rank, or
-# your loss divides by something other than the number of samples: see *A loss over tokens or with
-# weights* below.
+# your loss is not a mean over samples: see *A loss over tokens or with weights* below.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** This is the script after the fifth edit, when both ranks
-# still print, but ``evaluate`` no longer sums over the ranks. So each rank has the validation loss
-# of one half:
+# **Ranks decide by different numbers.** After the fifth edit both ranks still print. In this copy
+# of that script, ``evaluate`` no longer sums over the ranks, so each rank has the validation loss
+# of its own half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
@@ -275,14 +272,13 @@ From your script to DDP
 #    broken.py --epochs 6 --lr 0.01 | grep lr | sort
 #
 # As soon as one rank lowers its learning rate and the other does not, the same gradients move the
-# two models by different amounts. At the end one of them is far better than the other. No error is
-# raised.
+# two models by different amounts. At the end one is far better than the other, without an error.
 
 # %% [markdown]
 # What to look at when yours differs
 # ----------------------------------
 #
-# Most mistakes below raise no error, but the script trains something else than you think.
+# Most of these mistakes raise no error, but the script trains something other than you think.
 #
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads
 #
@@ -320,8 +316,8 @@ From your script to DDP
 #       group is shorter, its last micro-batch must still send.
 #
 #    Mixed precision (AMP) and gradient clipping
-#       They need no change, because when ``backward()`` returns, ``GradScaler`` and
-#       ``clip_grad_norm_`` see the same averaged gradients on every rank.
+#       They need no change, because ``GradScaler`` and ``clip_grad_norm_`` see the averaged
+#       gradients, which are the same on every rank.
 #
 #    Several models or optimizers, GANs
 #       Wrap each trained model in its own DDP. Every rank must call their forward and backward
@@ -337,7 +333,7 @@ From your script to DDP
 #       because only the wrapper's forward prepares the averaging.
 #
 #    An average of the weights (EMA)
-#       Copy ``model.module`` after the model is wrapped. Each rank updates its own copy, because
+#       Copy ``model.module`` after the model is wrapped. Each rank can update its own copy, because
 #       the weights are equal on all ranks.
 #
 #    ``torch.compile``
@@ -360,8 +356,7 @@ From your script to DDP
 #       :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging
-#       Use TensorBoard, wandb and progress bars on rank 0 only, because a second writer starts a
-#       second run.
+#       Use TensorBoard, wandb and progress bars on rank 0 only.
 
 # %% [markdown]
 # What you can do now
@@ -371,8 +366,7 @@ From your script to DDP
 #    :next: :doc:`3_fault_tolerance`, to survive crashes, or :doc:`symptoms`, if it hangs
 #    :also: torchrun <torch.distributed.run>, torch.nn.SyncBatchNorm
 #
-#    You can now change your own training script so that it uses all GPUs of a machine, and check
-#    each change by what the ranks print.
+#    You can now port your own training script to all GPUs of a machine, and check each change.
 #
 #    .. fold:: With two processes, you keep 64 images per process instead of dividing. What changes, and how do you check your port then?
 #
@@ -388,5 +382,4 @@ From your script to DDP
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
 #
-#       The probe's ``weights``. Once the learning rates differ, the same gradients move the weights
-#       by different amounts, so the two sums differ.
+#       The probe's ``weights``: once the learning rates differ, so do the two sums.

@@ -131,7 +131,7 @@ def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(replayed):
     case = CASES["wrong: a sampler that draws the same for each rank"]
     replayed.script(FIRST).write_text(case.text)
     checked = replayed("check")[1]
-    assert checked.count("✗") == 1 and "one rank sees each sample" in checked
+    assert checked.count("✗") == 1 and "seen once per epoch" in checked
     assert "Replace RandomSampler by" in replayed("hint")[1]
     assert "DistributedSampler(…" in replayed("hint")[1]
 

@@ -197,7 +197,8 @@ def _meetings(worker):
 def ends_well(run):
     """The run ends by itself, without an error, and leaves no process behind.
 
-    Read the first error, not the last: the later ones often come from ranks that lost their peer.
+    Look at the line that is named, and print what it uses. Of several errors, read the first: later
+    ones often come from ranks that lost their peer.
     """
     if left := run.all("leftover"):
         were = "process was" if len(left) == 1 else "processes were"

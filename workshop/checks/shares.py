@@ -41,7 +41,7 @@ def full_batches(run):
 
 @check("2_multigpu", "distribute-the-data")
 def shared(run):
-    """In every epoch, one rank sees each sample, once.
+    """Each sample is seen once per epoch, by one rank.
 
     More processes are faster only if each trains on its own part of the data, and the parts
     together are the whole dataset. A sampler that knows the rank and the number of ranks makes
