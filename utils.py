@@ -28,7 +28,7 @@ _saved = {}  # path: `_identity` of the file that this process saved there
 class MyTrainDataset(Dataset):
     """2,048 samples of a linear law with noise: `targets = features @ weights + noise`.
 
-    The noise is uniform in ±0.3, so no model gets below a mean squared error of 0.3² / 3 = 0.03.
+    The noise is uniform in ±0.3, so its mean square is 0.3² / 3 = 0.03, about the least loss.
     All numbers are drawn and summed as integers and divided once: every machine rounds alike.
     """
 

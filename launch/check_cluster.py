@@ -289,6 +289,7 @@ def time_all_reduce(report, everyone, facts, address):
             tensor[0].item()
             seconds = time.perf_counter() - begun
         rate = f"{seconds * 1e3:.1f} ms, {tensor.nbytes / seconds / 1e6:.1f} MB/s"
+        rate = rate if len(everyone) > 1 else "nothing to send"
         report.say(f"all-reduce of {tensor.nbytes:,} bytes over {backend}: {rate}")
         dist.destroy_process_group()
     except RuntimeError as error:

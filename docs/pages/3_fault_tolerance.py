@@ -184,7 +184,7 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# The next block continues the first of this page. It kills a worker after epochs 12 and 27, and
+# Here the run at the top of this page loses a worker after epochs 12 and 27, and
 # ``same.py`` compares the last checkpoints of both runs:
 #
 # .. run::

@@ -42,7 +42,7 @@ Multi-node training
 #    cat docs/labs/two_shells.sh
 #    sh docs/labs/two_shells.sh
 #
-# Without these variables, ``torchrun`` waits at its own machine's address for a second node, and
+# Without these variables, each ``torchrun`` waits for the other at its own machine's address, and
 # prints nothing. After 901 seconds it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this
 # wait:
 #

@@ -92,7 +92,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 # Stopping when asked to
 # ----------------------
 #
-# Slurm and Kubernetes send SIGTERM before they take a machine away, by default 30 seconds before.
+# Before Slurm and Kubernetes take a machine away, they send SIGTERM, and by default kill the
+# processes 30 seconds later.
 # ``mingpt@6`` then ends at once. Here ``stop.py`` sends the signal after step 40 to ``torchrun``,
 # which passes it on to its workers:
 #
@@ -120,8 +121,9 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 #    Once told to stop, the ranks save without another validation, which might take too long. They
 #    wait until the checkpoint is on the disk, and for each other. ``os._exit`` ends the process
-#    with a status other than 0, so ``torchrun`` fails too, and a scheduler that restarts failed
-#    jobs starts this job again.
+#    with a status other than 0. If only a worker got the signal, ``torchrun`` fails because of that
+#    status, and a scheduler that restarts failed jobs starts this job again. If ``torchrun`` itself
+#    got the signal, it fails anyway.
 #
 # .. run::
 #    :expect: Resuming after step \d+

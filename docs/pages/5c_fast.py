@@ -128,10 +128,10 @@ Fast training
 #    step and the memory of one set of gradients.
 #
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
-#    into few kernels. The method ``compile`` is called on the DDP model, so that the compiler can
-#    cut the graph where buckets end: then DDP sends a bucket while ``backward()`` computes the
-#    next. But nothing is fused across a cut. So the trainer allows no cuts for one process, which
-#    sends nothing, or if gradients accumulate, because then only one part of many sends.
+#    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
+#    bucket while ``backward()`` computes the next. But nothing is fused across a cut. One process
+#    sends nothing, and with accumulation only the last part sends, so in both cases the trainer
+#    allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
 #    ``_orig_mod.``.
@@ -225,14 +225,14 @@ axes.invert_yaxis()
 figure.legend(loc="outside upper center", ncols=2)
 
 # %% [markdown]
-# Rows that begin with "two" and a comma have two processes, of one thread each. The batch has 12
-# sequences unless a row says otherwise. The second and the fourth row multiply by MKL: see
-# :doc:`internals`.
+# The batch has 12 sequences unless a row says otherwise. A process has one thread, except in the
+# rows with two threads. Two rows multiply by MKL instead of oneDNN, which is slower here: the second,
+# and the one with compiled code (:doc:`internals`).
 #
 # * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
 #   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
-# * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``: 1.01 instead of 1.42.
-#   Both help on GPUs: see :doc:`5d_gpus`.
+# * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``, 1.01 instead of 1.42,
+#   but only because compiled code multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

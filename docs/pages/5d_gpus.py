@@ -82,7 +82,7 @@ if log:
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
 # same shape, biases included, on the same tokens in the same process. It uses the exact GELU, and
-# our model the approximation with which GPT-2 was trained. Neither model is cut at buckets.
+# our model the approximation with which GPT-2 was trained. With one process, no graph is cut.
 
 # %% [markdown]
 # What the memory holds
@@ -264,7 +264,7 @@ if log:
 # <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
 #
 # **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if
-# the driver says that this works. If this is not true, the first all-reduce hangs, or copies are
+# the driver says that this works. If the driver is wrong, the first all-reduce hangs, or copies are
 # zeros (`an example <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in
 # DDP(model) or in the first all-reduce, over NCCL only" on :doc:`symptoms`.
 
@@ -285,7 +285,7 @@ if log:
 # ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list below. A line
 # begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
 #
-# One rank has no neighbours, so the lines that are not shown above are from `NVIDIA's documentation
+# The other lines of this list need several ranks, so they are quoted from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30. Other versions word some of them differently.
 #

@@ -87,7 +87,7 @@ DataParallel: several devices in one process, and why not
 #    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
 #
 # 50% is the best that two devices can give, and without two idle cores neither way gains. In three
-# other runs we measured 81 and 82% for ``data_parallel`` and 54 to 58% for DDP.
+# other runs we measured 81 to 82% for ``data_parallel`` and 54 to 58% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
 #   GIL). On a CPU, autograd also runs all backward passes in one thread.

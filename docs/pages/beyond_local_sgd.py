@@ -180,7 +180,7 @@ right.legend()
 # The loss stays that of DDP all the same, because the problem is linear and both ranks see the same
 # kind of data. A deep model may lose accuracy: see "A GPT on a slow link".
 #
-# N = 1 gains nothing, because it sends two messages per step, one for the weights and one for the
+# N = 1 is slower than DDP, because it sends two messages per step, one for the weights and one for the
 # bias, where DDP sends one. A larger N gains a lot, because much of this tiny model's time is
 # messages. If your step waits for messages a tenth of its time, you save a tenth at most.
 #

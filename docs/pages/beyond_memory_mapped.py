@@ -56,8 +56,7 @@ Memory-mapped data, converted once
 #    python docs/labs/same.py slow_before.pt slow_after.pt
 #
 # Now the log shows the cause: nearly all of the time goes into waiting for data. If the share is
-# below 90 % or so, look at the data first. A high share proves little: see
-# :doc:`where_the_time_goes`.
+# far below 90 %, look at the data first. A high share proves little: see :doc:`where_the_time_goes`.
 
 # %% [markdown]
 # Converting once

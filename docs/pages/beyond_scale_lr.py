@@ -16,7 +16,7 @@ Scaling the learning rate with the processes
 # --------------------
 #
 # ``--batch_size`` counts the samples of one process. So with twice the processes, an epoch has half
-# as many steps of about the same length, and the loss falls less. Here ``forks.py`` trains on 1, 2
+# as many updates of about the same size, and the loss falls less. Here ``forks.py`` trains on 1, 2
 # and 4 ranks in turn:
 #
 # .. run::

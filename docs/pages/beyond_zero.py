@@ -91,7 +91,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe zero@1 3 3
 #
 # ZeRO never splits a tensor: one rank holds the momentum of the 20 weights, the other that of the
-# bias.
+# bias. Nearly all of the broadcasts send updated weights, two per step.
 #
 # ``forks.py`` trains with ZeRO and with plain SGD on two ranks. Weights and checkpoint are equal:
 #

@@ -65,7 +65,8 @@ Where the time goes
 #
 # The times are milliseconds per step. Compare the columns of a row, not the rows, because the
 # networks and batches differ too. The first four columns add up to ``step``. ``no_sync`` measures
-# computing again, in steps that send nothing. It is smaller where gloo needs the cores for sending.
+# computing again, in steps that send nothing. It is smaller where gloo needs the cores for sending,
+# as in ``large model``.
 #
 # ``share`` is the part of the step in which the rank does not wait for its loader. A training
 # framework prints this number as ``99.3% computing time``, and its

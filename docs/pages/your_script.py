@@ -79,7 +79,8 @@ From your script to DDP
 #    machine has too few cores, divide it by the number of processes.
 #
 #    With one seed, all ranks would augment their images in the same way, so each rank seeds with
-#    its number. The data must *not* differ, so ``Shapes`` has its own generator and seed.
+#    its number. The images themselves must be the same on every rank, so ``Shapes`` has its own
+#    generator and seed.
 #
 # .. run::
 #    :expect: share 2 of 2
