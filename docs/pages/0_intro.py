@@ -11,7 +11,7 @@ Introduction
 #
 # **You will be able to** run the first script, and say what each of its parts does.
 #
-# **You need** Python 3.11 or newer, and to have written a PyTorch training loop. You need no GPU,
+# **You need** Python 3.11 to 3.14, and to have written a PyTorch training loop. You need no GPU,
 # because the same code runs on the CPU.
 #
 # The first script
@@ -43,10 +43,9 @@ axes.axhline(0.3**2 / 3, color=lab.INK, linestyle=":", linewidth=1)
 axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha="right")
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
-# %% [markdown]
-# A distributed script can be wrong without any error: it may train on half of the data, or on all
-# of it twice, or every process may train its own model. Later pages find such mistakes by the loss,
-# the number of samples it covers, and the weights of the processes.
+# %% [markdown] A distributed script can be wrong without any error: it may train on half of the
+# data, or see each sample twice per epoch, or every process may train its own model. Later pages
+# find such mistakes by the loss, the number of samples it covers, and the weights of the processes.
 #
 # The scripts
 # -----------
@@ -95,8 +94,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    the same weights.
 #
 # ``prepare_dataloader``
-#    decides the order of the samples. ``RandomSampler`` shuffles them with a generator that is
-#    seeded with the epoch, so every epoch has a new order, and every run has the same orders.
+#    decides the order of the samples. In this script, ``RandomSampler`` shuffles them with a
+#    generator that is seeded with the epoch, so every epoch has a new order, and every run has the
+#    same orders.
 #
 # ``utils.py``
 #    holds what no page teaches: the dataset, the command line, the choice of the device, and the

@@ -88,8 +88,8 @@ What is DDP
 #    ``work.wait()`` waits for its end before the optimizer uses the gradient.
 #
 #    All ranks must start their all-reduces in the same order, because the backend matches the first
-#    one of each rank, then the second, and so on. The order is the same because all ranks run the
-#    same model.
+#    all-reduce of rank 0 with the first of every other rank, then the second, and so on. The order
+#    is the same because all ranks run the same model.
 #
 # .. run::
 #    :expect: (?s)Gradients arrive: 5\..*Each step: 12 all-reduces, 25,344 bytes
@@ -136,8 +136,8 @@ What is DDP
 # - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
 # - **Average buffers**, such as the running mean of batch normalisation. In training, every
-#   ``forward()`` of DDP broadcasts rank 0's buffers instead. The first ``forward()`` under
-#   ``no_grad`` does so too, so a rank must not validate alone.
+#   ``forward()`` of DDP that is followed by an all-reduce broadcasts rank 0's buffers instead.
+#   Under ``no_grad``, ``forward()`` does so only the first time, so a rank must not validate alone.
 # - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
 #   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
 # - **Distribute the data.** The sampler gives each rank its own samples.

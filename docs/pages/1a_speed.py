@@ -62,17 +62,17 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
 # NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most
 # of the time that sending takes. Here gloo adds numbers on the same cores that compute gradients,
-# so a step gains less. Buckets do not help here, because nearly all bytes are in eight large
-# gradients, and a bucket of two is sent only when the second has arrived.
+# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so
+# joining them saves few messages.
 
 # %% [markdown]
 # A ring
 # ------
 #
-# If each of four processes sends its whole tensor to all others, it sends three times the size of
-# the tensor. A *ring*, which gloo and NCCL use, sends less. Each process cuts its tensor into as
-# many chunks as there are processes, sends only to its right neighbour and receives only from its
-# left neighbour.
+# In the simplest all-reduce, each process sends its whole tensor to all others and adds what it
+# receives: with four processes, it sends three times the size of the tensor. A *ring*, which gloo
+# and NCCL use, sends less. Each process cuts its tensor into as many chunks as there are processes,
+# sends only to its right neighbour and receives only from its left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
@@ -154,10 +154,10 @@ axes.plot([world], [most / size], "o", color=lab.COLORS[2], label=f"counted: {mo
 axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
-# %% [markdown]
-# So per training step a process sends one to two times the size of the gradients, whatever the
-# batch size. If DDP is not faster than one device, first try a larger batch, which means more
-# computation for the same bytes. It also changes the training: see :doc:`batch_and_learning_rate`.
+# %% [markdown] So per training step a process sends one to two times the size of the gradients,
+# whatever the batch size. If DDP is not faster than one device, first try a larger batch, which
+# means more computation for the same bytes. A larger batch also changes the training: see
+# :doc:`batch_and_learning_rate`.
 #
 # Predicting the time
 # -------------------
@@ -184,7 +184,7 @@ axes.legend()
 # other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
 # 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
 # its time sending. The gradients of ``gpt-micro`` fit into one bucket of 25 MiB, which is full only
-# when ``backward()`` ends, so nothing overlaps.
+# when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first bucket has 1 MiB.)
 
 # %%
 from docs.theory import step_time
@@ -220,7 +220,7 @@ axes.invert_yaxis()
 #    :also: torch.distributed.isend, torch.distributed.irecv, torch.distributed.all_reduce
 #
 #    You can now predict what DDP costs per step: less than twice the bytes of the gradients, and
-#    2 (*N* − 1) latencies per bucket. What ``backward()`` hides costs nothing.
+#    2 (*N* − 1) latencies per bucket. What ``backward()`` hides costs little.
 #
 #    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
 #

@@ -81,7 +81,7 @@ Multi-GPU training
 #    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
 #    the number of the process on its machine, and therefore the number of its GPU. Call
 #    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
-#    ``device_id`` tells the group which GPU that is.
+#    ``device_id`` tells the group which GPU this process uses.
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
@@ -220,8 +220,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Reporting the global loss
 # -------------------------
 #
-# There are still two loss lines per epoch, and neither covers all samples. If each rank decides by
-# its own loss when to stop, one rank stops, and the others wait for it until a timeout.
+# There are still two loss lines per epoch, and neither covers all samples. A script that stops
+# early would decide differently on each rank: one rank would stop, and the others would wait for
+# it.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
@@ -232,8 +233,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    prints the loss.
 #
 #    The order matters, because ``all_reduce`` is a :term:`collective`. After the ``return`` only
-#    rank 0 would call it, and would hang or, worse, receive what the other ranks send next, which
-#    is a gradient.
+#    rank 0 would call it, and would hang. Or, worse, it would receive a gradient, because that is
+#    what the other ranks send next.
 #
 # .. run::
 #    :expect: over 2048 samples

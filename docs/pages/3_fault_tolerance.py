@@ -10,9 +10,9 @@ Fault tolerance
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run lasts and the more devices it uses, the more likely a device fails. This command
-# starts the finished script with :torch:`torchrun <torch.distributed.run>`, the launcher that comes
-# with PyTorch:
+# The longer a run lasts and the more devices it uses, the more likely a device fails. The script of
+# this page survives that. Here :torch:`torchrun <torch.distributed.run>`, the launcher that comes
+# with PyTorch, starts it (``kill.py`` needs Linux):
 #
 # .. run::
 #    :alone:
@@ -92,8 +92,8 @@ Fault tolerance
 #    the default is 0.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    Every restart gets a new :term:`store`. Otherwise restarted workers fail to connect over
-#    gloo: see :doc:`internals`.
+#    Every restart gets a new :term:`store`. In the old one, gloo would find the addresses of dead
+#    workers: see :doc:`internals`.
 #
 # ``OMP_NUM_THREADS=1``
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
@@ -239,7 +239,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # -------------------
 #
 # **It trains nothing and ends with success.** The checkpoint already has as many epochs as you ask
-# for, as when you start the run with the two kills once more:
+# for, as when you ask for 50 epochs again:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -266,7 +266,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
 # Without the momentum the loss falls more slowly: after epoch 25 it is higher than the loss of the
-# first script after epoch 24. So save everything that has a state.
+# run that kept its momentum is after epoch 24. So save everything that has a state.
 #
 # **The job ends at the first death.** By default ``torchrun`` restarts nothing, so source
 # ``launch/restarts.sh`` (*Signal 9* in :doc:`symptoms`).

@@ -30,10 +30,10 @@ Multi-node training
 # The short command
 # -----------------
 #
-# ``torchrun --nnodes=2 multinode.py`` is enough after ``ENDPOINT=node1:29500 .
-# launch/torchrun_env.sh``, which sets torchrun's other options through variables. (With ``NPROC=2``
-# before ``ENDPOINT``, each node starts two processes.) Here two shells of one machine play the
-# nodes, so the endpoint is ``localhost``:
+# ``launch/torchrun_env.sh`` sets torchrun's other options through variables. After
+# ``ENDPOINT=node1:29500 . launch/torchrun_env.sh``, the command ``torchrun --nnodes=2
+# multinode.py`` is enough. (With ``NPROC=2`` before ``ENDPOINT``, each node starts two processes.)
+# Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved

@@ -27,7 +27,7 @@ minGPT training
 #    python -m mingpt.sample --prompt "def " --count 120
 #
 # The validation loss is the loss of a text that the model does not train on. :doc:`5a_exact`
-# explains the rest of the line.
+# explains the rest of its line.
 #
 # The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.

@@ -124,8 +124,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 10 --eval_every 10 --val_tokens 100
 #
-# The line says 100, as ``--val_tokens`` does, so no token is counted twice although two ranks share
-# the samples. (A hundred tokens are too few to judge a model.)
+# If both ranks counted all samples, the line would say 200 tokens. (A hundred tokens are too few to
+# judge a model.)
 
 # %% [markdown]
 # Clipping, warm-up and cosine
@@ -215,9 +215,10 @@ axes.legend()
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
 # The losses agree up to rounding, because one process adds the same numbers in another order. Such
-# differences grow at a high learning rate: at the default, 8 · 10\ :sup:`-3`, one and two processes
-# are 10\ :sup:`-3` apart at step 300, even in 64 bits (``tools/bench/results/soak.txt``). So to
-# look for a mistake, compare the first steps of two runs, or use a low rate.
+# differences grow at a high learning rate: at the default, 8 · 10\ :sup:`-3`, the losses of one and
+# two processes are 10\ :sup:`-3` apart at step 300, even in 64 bits
+# (``tools/bench/results/soak.txt``). So to look for a mistake, compare the first steps of two runs,
+# or use a low rate.
 
 # %% [markdown]
 # What could go wrong
@@ -231,7 +232,7 @@ axes.legend()
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
-# So far, a resumed run with dropout still differs from an undisturbed one.
+# **A resumed run with dropout** still differs from an undisturbed one: see :doc:`5b_robust`.
 
 # %% [markdown]
 # What you can do now

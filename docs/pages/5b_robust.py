@@ -47,8 +47,8 @@ Robust training
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
-# The repeated steps have the same losses, to the last digit, so in the figure the dots of
-# ``mingpt@6`` are in the middle of their rings.
+# The repeated steps have the same losses, to the last digit. In this figure, the dots of
+# ``mingpt@6`` are therefore in the middle of their rings:
 
 # %%
 import re
@@ -93,9 +93,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 # ----------------------
 #
 # Before Slurm and Kubernetes take a machine away, they send SIGTERM, and by default kill the
-# processes 30 seconds later.
-# ``mingpt@6`` then ends at once. Here ``stop.py`` sends the signal after step 40 to ``torchrun``,
-# which passes it on to its workers:
+# processes 30 seconds later. On SIGTERM, ``mingpt@6`` ends at once. Here ``stop.py`` sends the
+# signal after step 40 to ``torchrun``, which passes it on to its workers:
 #
 # .. run::
 #    :expect: No such file
@@ -163,7 +162,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
 # previous checkpoint is undamaged. A validation that has begun runs to its end first, and
-# ``--val_tokens`` limits its length. ``torchrun`` waits 30 seconds, see :doc:`launchers`.
+# ``--val_tokens`` limits its length. ``torchrun`` kills workers after 30 seconds
+# (:doc:`launchers`).
 
 # %% [markdown]
 # What you can do now

@@ -67,8 +67,8 @@ Fast training
 # ----------------------
 #
 # If a rank's share of the batch does not fit into memory, the rank can compute it in parts of
-# ``--micro_batch_size`` sequences. ``mingpt@8`` does so, here with one sequence per part, but
-# updates the weights after every part:
+# ``--micro_batch_size`` sequences. The option exists in ``mingpt@8``, here with one sequence per
+# part, but it updates the weights after every part:
 #
 # .. run::
 #    :expect: Step +5 \| train
@@ -102,7 +102,7 @@ Fast training
 # Fewer messages, copies and kernels
 # ----------------------------------
 #
-# DDP sends the gradients in :term:`buckets <bucket>`. The first has 1 MB, so that sending begins
+# DDP sends the gradients in :term:`buckets <bucket>`. The first has 1 MiB, so that sending begins
 # early in ``backward()``. The gradients of ``gpt-micro`` have 3 MB, so they take two all-reduces:
 #
 # .. run::
@@ -119,8 +119,8 @@ Fast training
 #    one all-reduce per step. In our measurements with two processes, a second all-reduce made the
 #    step 1 to 6 % slower (``tools/bench/results/ddp_cost.txt``).
 #
-#    DDP sorts a bucket's gradients by its first backward pass. With more than two ranks, their
-#    order decides how the sums round. So that a resumed run has the same order,
+#    DDP orders the gradients as they arrived in its first backward pass. With more than two ranks,
+#    their order decides how the sums round. So that a resumed run has the same order,
 #    ``_load_checkpoint`` makes such a pass and ignores its gradients. Without it, a resumed run on
 #    four CPU processes ended with weights that differed by 4e-7.
 #
@@ -168,7 +168,8 @@ Fast training
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # On two free cores, the second process makes the small step slower and the large one faster. (The
-# losses of the small runs differ by rounding errors, which grow: see :doc:`5a_exact`.)
+# losses of the small runs differ because rounding errors grow at the default learning rate: with
+# ``--learning_rate 1e-3``, all digits agree.)
 #
 # To see why, let a step take the time C on one process. On two it takes C / 2, and R for the
 # all-reduce. So two processes win if R is less than C / 2.
@@ -226,11 +227,12 @@ figure.legend(loc="outside upper center", ncols=2)
 
 # %% [markdown]
 # The batch has 12 sequences unless a row says otherwise. A process has one thread, except in the
-# rows with two threads. Two rows multiply by MKL instead of oneDNN, which is slower here: the second,
-# and the one with compiled code (:doc:`internals`).
+# rows with two threads. oneDNN and MKL are libraries for products of matrices. The second row and
+# the one with compiled code multiply by MKL, which is slower here (:doc:`internals`).
 #
-# * With 12 sequences, two processes gain 1.26. Two threads of one process gain 1.42, because they
-#   need no all-reduce. With 64 sequences per process, two processes gain 1.85 / 1.10 = 1.68.
+# * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process are
+#   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
+#   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``, 1.01 instead of 1.42,
 #   but only because compiled code multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
 

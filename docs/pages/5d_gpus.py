@@ -10,7 +10,8 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# A note marks what has not been measured on a GPU yet.
+# Most figures of this page are not measured yet, which a note says in their place. So no speed here
+# is more than the reason for an option.
 
 # %% [markdown]
 # The same scripts
@@ -82,7 +83,8 @@ if log:
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
 # same shape, biases included, on the same tokens in the same process. It uses the exact GELU, and
-# our model the approximation with which GPT-2 was trained. With one process, no graph is cut.
+# our model the approximation with which GPT-2 was trained. There is one process, so neither model's
+# graph is cut.
 
 # %% [markdown]
 # What the memory holds
@@ -128,10 +130,10 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of the rest is
 # one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
-# At its peak a real step needs more, because for a moment the logits also exist in ``bf16`` and in
-# fp32, and so does their gradient. Compiled code keeps less: fused operations store no results in
-# between, and cheap ones are computed again in the backward pass. This is one compiled step,
-# followed by the kernels of the next step:
+# At its peak a real step needs more: for a moment, memory also holds the logits and their gradient,
+# both in ``bf16`` and in fp32. Compiled code keeps less: fused operations store no results in
+# between, and cheap ones are computed again in the backward pass. This counts the memory and the
+# kernels of a compiled step:
 #
 # .. run::
 #    :expect: GiB
@@ -278,8 +280,8 @@ if log:
 #
 #    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
 #
-# The machine had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the 21 parameters,
-# and each of the 64 steps has an all-reduce of 21 gradients.
+# This machine with an H200 had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the
+# 21 parameters, and each of the 64 steps has an all-reduce of 21 gradients.
 #
 # By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
 # ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list below. A line

@@ -4,8 +4,8 @@ Batch size and learning rate
 ============================
 """
 
-# %% [markdown]
-# **You will be able to** say why two GPUs give a different result than one, and choose the
+# %% [markdown] **You will be able to** say why two GPUs give a different result than one if you
+# change nothing else, and choose the
 # :term:`batch size` and the learning rate for any number of processes.
 #
 # **You need** the script of :doc:`2_multigpu`.
@@ -105,7 +105,7 @@ axes.legend()
 # - **To get the same result on more devices**, keep the global batch: divide the batch size by the
 #   number of processes. Do this first, because it shows whether your changes are correct.
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
-#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, reached in steps over
+#   batch. For SGD the usual rule is linear: twice the batch, twice the rate, raised gradually over
 #   the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch
 #   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, people often use the
 #   square root of the factor. Both rules have a limit: beyond a certain size, a larger batch gains

@@ -18,9 +18,9 @@ Between nodes
 # --------------------
 #
 # The lab compares one node with two, over links of several speeds. Its nodes are those of the
-# cluster in a box (:doc:`launchers`), which limits the bandwidth in each direction, and delays
-# every packet by the latency. The cluster needs Linux and root. Elsewhere the lab prints an earlier
-# measurement, and says so.
+# cluster in a box, a tool of this project (:doc:`launchers`), which limits the bandwidth in each
+# direction, and delays every packet by the latency. The cluster needs Linux and root. Elsewhere the
+# lab prints an earlier measurement, and says so.
 #
 # The lab runs the training step of ``multinode.py`` with one process per node and a larger model,
 # because ``Linear(20, 1)`` has only 84 bytes of gradients:
@@ -82,7 +82,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # The prediction
 # --------------
 #
-# ``predicted`` adds the all-reduce of :doc:`1a_speed` to a step of both nodes without messages:
+# ``predicted`` is the measured time of a step that sends nothing, plus the time of an all-reduce by
+# the formula of :doc:`1a_speed`:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
@@ -93,8 +94,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # latency of 10 ms costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it, and farthest below it without limit
-# and latency, where only this work is left.
+# the work of TCP and gloo. So the measured speed is below it. Both tables vary from run to run: the
+# same link at 100 Mbit/s and 1 ms has other times in the first one than in the second.
 
 # %% [markdown]
 # The samples of a step are what matters
@@ -161,7 +162,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
 #   sends far fewer bytes, but approximates the gradients more coarsely.
 # - **Fewer messages.** In local SGD each node trains alone, and the nodes average their weights
-#   every so many steps. With an average every 100 steps, the bytes fall to a hundredth.
+#   every few steps. With an average every 100 steps, the bytes fall to a hundredth.
 # - **The right link.** Between GPUs, NCCL chooses a network interface, and prints it with
 #   ``NCCL_DEBUG=INFO``. If it is the slow one, set ``NCCL_SOCKET_IFNAME``, or
 #   ``GLOO_SOCKET_IFNAME`` for gloo.

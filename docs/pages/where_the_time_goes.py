@@ -64,9 +64,9 @@ Where the time goes
 #    tail -n 5 times.txt
 #
 # The times are milliseconds per step. Compare the columns of a row, not the rows, because the
-# networks and batches differ too. The first four columns add up to ``step``. ``no_sync`` measures
-# computing again, in steps that send nothing. It is smaller where gloo needs the cores for sending,
-# as in ``large model``.
+# networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. ``no_sync``
+# measures computing again, in steps that send nothing. It is smaller where gloo needs the cores for
+# sending, as in ``large model``.
 #
 # ``share`` is the part of the step in which the rank does not wait for its loader. A training
 # framework prints this number as ``99.3% computing time``, and its
@@ -135,8 +135,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# Both remedies for the large model send once instead of four times, and the larger batch also
-# computes faster. Both change the training, so read :doc:`batch_and_learning_rate` first.
+# With both remedies for the large model, a rank sends once for 32 samples instead of four times,
+# and the larger batch also computes faster. Both change the training, so read
+# :doc:`batch_and_learning_rate` first.
 
 # %% [markdown]
 # From the symptom to the remedy
@@ -153,7 +154,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - reading or decoding is slower than training
 #      - ``DataLoader(..., num_workers=2)`` reads ahead while the model computes;
 #        ``prefetch_factor`` sets how many batches. On GPUs also ``pin_memory=True``. Or convert the
-#        data once, to a file that is mapped into memory
+#        data once, to a file that is mapped into memory (:doc:`beyond_memory_mapped`)
 #    * - loader, on one rank
 #      - its disk or its share of the data is slower; the other ranks show it as waiting
 #      - the same remedies, on the node of that rank
@@ -161,7 +162,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - the model is large for the batch, or the link is slow
 #      - a larger batch; several batches per update, with ``model.no_sync()`` for all but the last
 #        (:doc:`5c_fast`); 16 bits in the messages,
-#        with a hook (:doc:`beyond_comm_hooks`); averaging weights every so many steps
+#        with a hook (:doc:`beyond_comm_hooks`); averaging weights every few steps
 #        (:doc:`beyond_local_sgd`); a faster link
 #    * - communication, few MB
 #      - latency and fixed costs
@@ -170,7 +171,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - the rank that does not wait is slow: more work, a busy or a throttled device
 #      - give every rank equal work; group sequences of similar length (*bucketing*), so that all
 #        ranks have long ones in the same step; replace the device
-#    * - waiting, on another rank in each step
+#    * - waiting, on a different rank from step to step
 #      - the work varies from step to step
 #      - bucketing again; or fewer all-reduces, because ranks wait only there
 #    * - computing
@@ -218,5 +219,5 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #
 #    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
 #
-#       Either the loader's part was small, or another part has grown. The workers are processes,
-#       and they slow down the computation if all cores are busy.
+#       Either the loader's part was small, or another part has grown. The loader's workers are
+#       processes, and they slow down the computation if all cores are busy.
