@@ -94,6 +94,7 @@ def setup(app):
         "extra/scripts": [
             "*.py",
             "mingpt/*",
+            "parallel/*",
             "beyond/*",
             "docs/labs/*",
             "docs/theory/*",

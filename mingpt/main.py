@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -22,19 +23,23 @@ from mingpt.cli import parse
 from mingpt.config import PRESETS, Config
 
 
-def main():
+def main(script=trainer):
+    """Train by `script`: the GPT's trainer, or a module derived from it."""
     guard.install_excepthook()
     args = sys.argv[1:]
     name = args.pop(0) if args and not args[0].startswith("-") else "laptop"
     if name not in PRESETS:
         nearest = get_close_matches(name.lower(), PRESETS, 1, 0)[0]
         raise UserError(f"no preset {name}, but {', '.join(PRESETS)}: the nearest is {nearest}")
-    about = f"{trainer.__doc__}\nA preset may be named first: {', '.join(PRESETS)}."
-    args = parse(Config, args, PRESETS[name], about)
-    guard.check_launcher(trainer.__doc__, utils.num_gpus())
+    about = f"{script.__doc__}\nA preset may be named first: {', '.join(PRESETS)}."
+    preset = PRESETS[name]
+    if script is not trainer:
+        preset = replace(preset, checkpoint_path=f"{Path(script.__file__).stem}.pt")
+    args = parse(Config, args, preset, about)
+    guard.check_launcher(script.__doc__, utils.num_gpus())
     guard.check_path(args.checkpoint_path)
     utils.say_if_no_gpu()
-    trainer.worker(ready(args))
+    script.worker(ready(args))
 
 
 def ready(args):

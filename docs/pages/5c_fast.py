@@ -246,9 +246,8 @@ figure.legend(loc="outside upper center", ncols=2)
 #
 # * If the optimizer's state is too large, shard it: ``ZeroRedundancyOptimizer``, around AdamW,
 #   gives each rank a part.
-# * If weights and gradients are too large as well, ``torch.distributed.fsdp.fully_shard`` (FSDP2)
-#   shards them too, and gathers a layer's weights when they are needed, so it sends more than DDP.
-#   Save with ``torch.distributed.checkpoint``, because no rank has all the weights.
+# * If weights and gradients are too large as well, ``fully_shard`` (FSDP2) shards them too, and
+#   gathers a layer's weights when they are needed, so it sends more than DDP: :doc:`parallel_fsdp`.
 # * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
 #   or the layers (*pipeline parallelism*, between nodes).
 # * If activations are too large, compute them again in ``backward()``: ``torch.utils.checkpoint``.

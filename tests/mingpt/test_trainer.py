@@ -1,7 +1,5 @@
 """The curve does not depend on how many processes share a step. A stopped run loses nothing."""
 
-import contextlib
-import io
 import os
 import re
 import shutil
@@ -9,22 +7,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from mingpt import trainer
-from mingpt.config import Config
 from mingpt.model import GPT, GPTConfig
 from tests.faults import leftovers, same, slow_saves
-from tests.lessons import distance, seeded
+from tests.lessons import distance
 from tests.mingpt import texts
 from tests.mingpt.conftest import TINY, options, python
 from tests.mingpt.texts import curve, log
+from tests.mingpt.threads import train
 from tests.mistakes import ALONE
 from tests.processes import ONCE, ROOT, SHARED, STANDALONE, Process, environment, run
-from tests.worlds import world
 from tools import processes
 
 # ranks, and what else differs
@@ -35,35 +30,6 @@ SPLITS = {
 COMPILING = 600  # seconds; it catches hangs, but a busy machine compiles for minutes
 WHOLE, LAST = TINY["save_every"], TINY["total_steps"]
 STRICT = {"PYTHONPATH": str(Path(__file__).with_name("strict"))}  # reports a group that is left
-
-
-def train(folder, text, size, start=None, **others):
-    """Train by ranks in threads, without dropout, which would draw from one generator for all.
-
-    Returns rank 0's checkpoint, its curves of validation and training, and what was printed.
-    """
-    folder.mkdir(exist_ok=True)
-    where = {"data": str(text), "cache": str(folder / "data"), "precision": "fp32"}
-    if start:
-        torch.save(start, folder / "0.pt")
-
-    def work(rank):
-        path = str(folder / f"{rank}.pt")
-        args = Config(**{**TINY, **where, "dropout": 0.0, "checkpoint_path": path, **others})
-        dataset, model, optimizer = trainer.load_train_objs(args)
-        seeded(lambda: model.load_state_dict(args.build(dataset.vocab_size).state_dict()))
-        loader = trainer.prepare_dataloader(dataset, args)
-        trainer.Trainer(model, loader, optimizer, args).train(args.total_steps)
-
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
-        patch.setattr(signal, "signal", lambda *_: None)  # only a main thread may set a handler
-        world(size, work)
-    return SimpleNamespace(
-        checkpoint=torch.load(folder / "0.pt"),
-        val=curve(folder, name="0"),
-        train=curve(folder, "train_loss", name="0"),
-        out=out.getvalue(),
-    )
 
 
 @pytest.fixture(scope="module")

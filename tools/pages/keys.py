@@ -117,6 +117,7 @@ class Keys:
         """The lessons; of those of beyond/ and docs/ only what a text names, if there is one."""
         yield from (self.root / "lessons.toml", *self.root.glob("*.py"))
         yield from self.root.glob("mingpt/*.py")
+        yield from self.root.glob("parallel/*.py")
         yield from (one for one in self.root.glob("beyond/*.py") if not text or one.stem in text)
         for chain in self.root.glob("docs/*/lessons.toml"):
             files = list(chain.parent.glob("*.*"))

@@ -1,6 +1,7 @@
 """The rules of the series, checked over the whole tree."""
 
 import importlib.util
+import itertools
 import re
 import subprocess
 import sys
@@ -50,8 +51,8 @@ def _unreadable(series: Series) -> Iterator[Problem]:
 
 def _unlisted(series: Series) -> Iterator[Problem]:
     listed = {lesson.file for lesson in series}
-    scripts = [*series.root.glob("*.py"), *series.root.glob("beyond/*.py")]
-    own_scripts = filter(own(series.root), scripts)
+    scripts = [series.root.glob(f"{folder}*.py") for folder in ("", "parallel/", "beyond/")]
+    own_scripts = filter(own(series.root), itertools.chain(*scripts))
     present = {path.relative_to(series.root).as_posix() for path in own_scripts}
     for file in sorted(present - listed - _EXEMPT):
         yield Problem(file, 1, f"no lesson of {MANIFEST} has this file: list it or remove it")

@@ -35,6 +35,7 @@ def check(lesson: Lesson) -> Iterator[Problem]:
 def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) -> Iterator[Problem]:
     """Lines that are removed here and added there, the same but for names that the
     script defines. A line that moves into a new function is not noise: the function is the change.
+    Nor is one that loses its indentation with the statement above it.
     """
     known = {*lesson.parent.source.scopes}
     gone, fresh = _replaced(lesson.parent.source.tree, lesson.source.tree)
@@ -46,12 +47,17 @@ def _moved_or_renamed(lesson: Lesson, removed: list[Line], added: list[Line]) ->
         if len(old) != len(new) or not all(a in gone and b in fresh for a, b in pairs):
             continue
         says_much = len(old) > 2 or "import" in old  # `return x` may be in many places
+        says_much &= not (line.scope == there.scope and _indent(line) > _indent(there))
         if not pairs and there.scope in known and says_much:
             what = f"{there.text.strip()!r} is line {line.number} of {lesson.parent.file}"
             yield _problem(lesson, there, f"{what}, {_SAME}")
         for name, other in sorted(pairs - renamed):
             renamed.add((name, other))
             yield _problem(lesson, there, f"{name!r} is only renamed to {other!r}")
+
+
+def _indent(line):
+    return len(line.text) - len(line.text.lstrip())
 
 
 def _words(*lines: Line) -> list[str]:

@@ -29,12 +29,15 @@ def watch():
     process = _Process(torch, dist)
     register_optimizer_step_post_hook(process.stepped)
     register_module_forward_pre_hook(process.called)
+    scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
+    scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
     for owner, name, note in (
         (torch.utils.data.DataLoader, "__iter__", process.epoch_begins),
         (torch.nn.parallel.DistributedDataParallel, "__init__", process.model_is_wrapped),
         (torch.profiler.profile, "export_chrome_trace", process.trace_is_written),
         (dist, "all_reduce", process.reduced),
         (dist, "broadcast", process.broadcasts),
+        (dist, scatter, process.scatters),
     ):
         setattr(owner, name, _before(getattr(owner, name), note))
     atexit.register(process.tell)
@@ -59,7 +62,7 @@ class _Process:
         self.rank, self.gradients, self.loss = "no rank", "gradients its own", "loss its own"
         self.optimizer = None  # the last one that stepped
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
-        self.epochs, self.steps, self.broadcast = 0, 0, 0
+        self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
         self.model, self.hook = lambda: None, None
         self.calls, self.in_threads = Counter(), ""  # of each module since the last step
         self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
@@ -84,6 +87,9 @@ class _Process:
 
     def broadcasts(self, *_):
         self.broadcast += 1
+
+    def scatters(self, *_):
+        self.scattered += 1
 
     def epoch_begins(self, loader):
         sampler, total = loader.sampler, len(loader.dataset)
@@ -146,7 +152,13 @@ class _Process:
         if self.optimizer is None:
             return
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        weights = sum(p.detach().double().sum().item() for p in parameters)
+        shards = [getattr(p, "_local_tensor", p).detach() for p in parameters]
+        weights = sum(shard.double().sum().item() for shard in shards)
+        held, size = (sum(one.numel() for one in ones) for ones in (shards, parameters))
+        if held < size:
+            self.facts["shards"] = f"holds {held} of {size} weights"
+            steps = max(self.stepped_by.values())
+            self.gradients = f"{self.scattered // steps} reduce-scatters per step"
         if len(counts := {*self.stepped_by.values()}) > 1:
             steps = " and ".join(map(str, sorted(counts, reverse=True)))
             self.facts["steps"] = f"optimizers made {steps} steps"

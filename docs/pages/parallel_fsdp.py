@@ -1,0 +1,190 @@
+# %% [markdown]
+"""
+FSDP: each process keeps a shard
+================================
+"""
+
+# %% [markdown]
+# **You will be able to** train a model whose weights, gradients and optimizer state do not fit into
+# one GPU, and resume it on another number of GPUs.
+#
+# **You need** the trainer of :doc:`5c_fast`.
+#
+# With DDP, each process keeps every weight, its gradient and AdamW's two averages: 16 bytes per
+# weight in fp32. A model of 7 billion weights takes 112 GB that way, however many GPUs there are.
+# FSDP (*fully sharded data parallel*, `Zhao et al. 2023 <https://arxiv.org/abs/2304.11277>`__) cuts
+# each of these tensors into as many shards as there are processes, and each process keeps one. On
+# 8 GPUs, the same model takes 14 GB on each.
+#
+# A matrix product needs a whole weight, though. So before a layer computes, the processes send each
+# other their shards of this layer (an *all-gather*), and free the whole weights afterwards. In
+# ``backward()`` they gather the layer again. Then each process needs the mean gradient of its own
+# shard only: a *reduce-scatter* adds up the gradients of all processes and gives each one its part.
+# The arithmetic is that of DDP, so the result must be, too.
+
+# %% [markdown]
+# Sharding each block
+# -------------------
+#
+# .. lesson-diff:: fsdp
+#    :edit: shard-each-block
+#    :confirmed: 0f6d24b33359
+#
+#    **``fully_shard``** moves the weights of a module to the device, and replaces each by a
+#    ``DTensor`` with this process's shard. What one call covers is gathered together. With a call
+#    per block, only one block at a time is whole. The last call covers the rest: the embeddings and
+#    the last ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
+#
+#    **The optimizer** must be made afterwards. It then finds shards where it expects weights, so
+#    its state is sharded as well, and ``step()`` updates the shards without a message.
+#
+#    **DDP goes**, and the options of its buckets with it. A block is FSDP's bucket.
+#
+# The probe counts what each process keeps:
+#
+# .. run::
+#    :expect: (?s)holds 44424 of 88896 weights.*
+#    :mark: holds
+#
+#    python -m tools.series run --probe fsdp@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
+#
+# Now the same text, model and steps with DDP. The losses are the same:
+#
+# .. run::
+#    :expect: (?s)Step +20 \| train loss
+#    :mark: train loss
+#
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
+
+# %% [markdown]
+# Sending gradients once per step
+# -------------------------------
+#
+# Let each process take its share of the batch in two parts. With ``no_sync``, DDP sent gradients with
+# the last part only. Now each part sends: eight reduce-scatters per step, because four modules are
+# sharded, the three blocks and the root:
+#
+# .. run::
+#    :expect: 8 reduce-scatters per step
+#    :mark: reduce-scatters
+#
+#    python -m tools.series run --probe fsdp@1 --micro_batch_size 3 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
+#
+# .. lesson-diff:: fsdp
+#    :edit: send-once-per-step
+#    :confirmed: c8aeb8296905
+#
+#    This is FSDP's ``no_sync``. Until the last part, each process adds up the gradients of *all*
+#    weights, whole, because a shard's gradient is known only after a reduce-scatter. That takes 4
+#    bytes per weight, so leave the line out if memory is what you lack.
+#
+# .. run::
+#    :expect: 4 reduce-scatters per step
+#    :mark: reduce-scatters
+#
+#    python -m tools.series run --probe fsdp@2 --micro_batch_size 3 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
+
+# %% [markdown]
+# Whole tensors in the checkpoint
+# -------------------------------
+#
+# The checkpoint of ``fsdp@2`` has the shards of the process that wrote it, so half of the model is
+# lost. A checkpoint of whole tensors is useful for longer: it resumes on any number of processes.
+#
+# .. lesson-diff:: fsdp
+#    :edit: save-whole-tensors
+#    :confirmed: bcf28b35160c
+#
+#    **``full_tensor()``** gathers one ``DTensor``. It is a :term:`collective`, so every rank must
+#    call it, in the same order, before the ranks that do not save return. One tensor at a time is
+#    whole on a GPU; the copies are in host memory.
+#
+#    **``distribute_tensor``** is the way back: each rank keeps its own shard of a tensor that all
+#    ranks have. ``shards`` needs an example of how each tensor is sharded. The model is one, but a
+#    new optimizer has no state yet. One step makes it, and the checkpoint then replaces whatever
+#    this step has changed.
+#
+#    **The broadcast** uses a group of its own. Over NCCL it would pass through the memory of the
+#    GPUs, and there is no room for the whole model.
+#
+# DDP's checkpoints are such files. Here DDP trains 20 steps. FSDP resumes from its checkpoint with
+# four processes, DDP does so with two, and ``distance.py`` compares the results:
+#
+# .. run::
+#    :expect: (?s)Resuming after step 20.*fsdp.pt from ddp.pt: weights \d\.\de-0[678]
+#    :mark: Resuming|weights
+#
+#    echo --data LICENSE --model gpt-nano --block_size 16 --learning_rate 1e-3 --min_learning_rate 1e-3 > options
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) --total_steps 20 --checkpoint_path ddp.pt | tail -n 1
+#    cp ddp.pt fsdp.pt
+#    torchrun --standalone --nproc_per_node=4 -m parallel.fsdp $(cat options) --total_steps 40 | grep -v val
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) --total_steps 40 --checkpoint_path ddp.pt | grep -v val
+#    python docs/labs/distance.py ddp.pt fsdp.pt
+#
+# So a run that has outgrown DDP continues under FSDP, and ``mingpt.sample`` reads its checkpoint.
+# A kill costs no more than before. Here ``kill.py`` kills a worker after step 30:
+#
+# .. run::
+#    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
+#    :mark: Resuming
+#
+#    . launch/restarts.sh; python docs/labs/kill.py 30 torchrun --standalone --nproc_per_node=2 -m parallel.fsdp --data LICENSE --model gpt-nano --block_size 16 --total_steps 40 --save_every 10 --log_every 10
+
+# %% [markdown]
+# What it costs
+# -------------
+#
+# - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. FSDP
+#   sends three: one for the gradients, and one for each time that the weights are gathered.
+#   ``fully_shard(part, reshard_after_forward=False)`` keeps a part whole from forward to backward,
+#   which saves one of the three and costs the memory. The root, sharded last, is not resharded by
+#   default, because ``backward()`` needs it first.
+# - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in a stream of
+#   its own. A small block computes too briefly to hide that, as on this CPU.
+# - **Host memory.** Each process builds the whole model before it is sharded. If the host lacks
+#   room for that, build it on the device ``meta`` and fill the shards after ``fully_shard``.
+# - **Saving.** All shards travel to one process per node. Checkpoints for very large models are
+#   saved in shards instead: ``torch.distributed.checkpoint``.
+#
+# Nothing on this page was measured on a GPU yet.
+
+# %% [markdown]
+# What could go wrong
+# -------------------
+#
+# **Saving hangs.** One rank calls ``full_tensor()`` or ``get_model_state_dict`` alone, usually
+# below ``if rank == 0:``. The others wait in their next collective.
+#
+# **The optimizer updates nothing.** It was made before ``fully_shard``, and keeps the old weights.
+#
+# **"is shared with a parameter already managed by another FSDP group".** Two modules with one tied
+# weight were sharded by two calls. Here ``wte`` and ``lm_head`` share a weight, and both belong to
+# the root.
+#
+# **"got mixed torch.Tensor and DTensor".** A sharded weight met a plain tensor outside of
+# ``forward()``. Convert one: ``full_tensor()`` or ``distribute_tensor``.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: parallel_fsdp
+#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :also: torch.distributed.fsdp.fully_shard, torch.distributed.tensor <torch.distributed.tensor>, torch.distributed.checkpoint <torch.distributed.checkpoint>
+#
+#    You can now shard a model with two lines, keep its checkpoints independent of the number of
+#    processes, and say what FSDP sends.
+#
+#    .. fold:: A model of 3 billion weights trains with AdamW in fp32 on 8 GPUs. How much does each GPU keep?
+#
+#       3 × 16 = 48 GB, divided by 8: 6 GB, besides the activations and one whole block.
+#
+#    .. fold:: You call ``fully_shard`` once, on the whole model. What changes?
+#
+#       The result does not. But all weights are gathered together before the first layer computes,
+#       so each GPU needs room for the whole model, and nothing can overlap.
+#
+#    .. fold:: Rank 1 gets one batch less than rank 0. Under DDP without buffers, rank 0 would wait in ``backward()``. And here?
+#
+#       Rank 0 already waits in ``forward()``, because each block is gathered there. The same holds
+#       for a validation that runs on rank 0 alone.

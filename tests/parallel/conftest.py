@@ -1,0 +1,1 @@
+from tests.mingpt.conftest import text  # noqa: F401  a fixture

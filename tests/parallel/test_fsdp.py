@@ -1,0 +1,60 @@
+"""Under FSDP a GPT trains as under DDP, in a file that both read, at any number of ranks."""
+
+import os
+import signal
+
+import pytest
+
+from parallel import fsdp
+from tests.faults import leftovers, same, slow_saves
+from tests.lessons import distance
+from tests.mingpt.conftest import options
+from tests.mingpt.threads import train
+from tests.processes import STANDALONE, Process
+
+RATE = {"learning_rate": 1e-3, "min_learning_rate": 1e-3}  # constant, whatever the total
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    """Trained on one rank, without FSDP."""
+    return train(tmp_path_factory.mktemp("whole"), text, 1, **RATE).checkpoint
+
+
+@pytest.mark.parametrize("size, size_of_parts", [(2, 64), (2, 1), (4, 64), (8, 64)])
+def test_it_trains_as_one_rank(size, size_of_parts, whole, text, tmp_path):
+    found = train(tmp_path, text, size, script=fsdp, micro_batch_size=size_of_parts, **RATE)
+    assert distance(found.checkpoint, whole) < 1e-5
+    mine, other = (one["optimizer"]["state"] for one in (found.checkpoint, whole))
+    assert distance(mine, other) < 1e-5
+
+
+DDP = None
+
+
+@pytest.mark.parametrize("first, then, sizes", [
+    (fsdp, fsdp, (2, 4)), (fsdp, DDP, (4, 2)), (DDP, fsdp, (2, 4)),
+], ids=["more ranks", "to DDP", "from DDP"])  # fmt: skip
+def test_the_file_is_that_of_ddp_for_any_number_of_ranks(first, then, sizes, whole, text, tmp_path):
+    script = [{"script": one} if one else {} for one in (first, then)]
+    half = train(tmp_path / "half", text, sizes[0], total_steps=12, **RATE, **script[0])
+    found = train(tmp_path / "rest", text, sizes[1], half.checkpoint, **RATE, **script[1])
+    assert "Resuming after step 12" in found.out
+    assert distance(found.checkpoint, whole) < 1e-5
+
+
+def test_a_worker_killed_while_another_saves_changes_nothing(text, tmp_path):
+    """Real processes, as the page starts them, with dropout."""
+    words = options(data=text)
+    (tmp_path / "once").mkdir()
+    with Process("fsdp", *words, cwd=tmp_path / "once", launcher=STANDALONE) as it:
+        assert it.wait() == 0, it.tail
+    (tmp_path / "killed").mkdir()
+    env = slow_saves(tmp_path / "slow")
+    with Process("fsdp", *words, cwd=tmp_path / "killed", env=env, launcher=STANDALONE) as it:
+        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes a second
+        os.kill(it.workers()[1], signal.SIGKILL)
+        it.wait_for("Resuming after step", seen)
+        assert it.wait() == 0, it.tail
+    assert same(tmp_path / "once" / "fsdp.pt", tmp_path / "killed" / "fsdp.pt")
+    assert sorted(leftovers(tmp_path / "killed")) == ["data", "fsdp.jsonl", "fsdp.pt"]
