@@ -1,5 +1,7 @@
 """Processes, their group, and how they end."""
 
+import re
+
 from ddp_doctor.recorded_run import lost
 from ddp_doctor.rules.endings import calls, differences
 from ddp_doctor.rules.wording import ranks
@@ -25,12 +27,15 @@ def is_python(run):
 def one_process_each(run):
     """As many processes train as were asked for.
 
-    A script runs in one process until it starts others. The main process must start them and give
-    each its own number. Each then runs the whole training.
+    A script runs in one process until it starts others. The main process must start as many as
+    utils.num_processes() says, and give each its own number. Each then runs the whole training.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     if len(workers) >= asked:
         return True, f"{len(workers)} processes"
+    own = {worker.process["pid"]: worker.process["parent"] for worker in run.processes}
+    if run.crash and own.get(run.crash["pid"]) in own:
+        return None  # the parent has ended the others, perhaps before they began
     return False, f"{len(workers)} of {asked} processes{and_ending(run)}"
 
 
@@ -70,8 +75,13 @@ def joined(run):
     chosen = [fact["rank"] for fact in wanted if fact["rank"] is not None]
     if twice := [rank for rank in chosen if chosen.count(rank) > 1]:
         return False, f"{len(twice)} processes have rank {twice[0]}{and_ending(run)}"
+    if chosen and 0 not in chosen and run.stuck:
+        return False, f"no process has rank 0: the ranks are {', '.join(map(str, chosen))}"
     if not members:
-        return False, f"no process joined a group{and_ending(run)}"
+        output = "".join(fact["text"] for fact in run.all("output"))
+        unknown = re.search(r"addresses of \((\S+), \d+\) cannot be retrieved", output)
+        why = f": the name {unknown[1]} has no address" if unknown else ""
+        return False, f"no process joined a group{why}{and_ending(run)}"
     numbers = [worker.rank for worker in members]
     sizes = {worker.first("joined")["world_size"] for worker in members}
     if sorted(numbers) != list(range(asked)) or sizes != {asked}:
@@ -207,12 +217,13 @@ def ends_well(run):
     return (False, told) if told else (True, "status 0")
 
 
-@check("2_multigpu", "start-the-processes")
+@check("2_multigpu", "end-the-process-group")
 def ends_when_a_rank_fails(run):
     """When a rank fails, the command ends, with a status other than 0, and no process is left.
 
     The check has caused a failure of rank 1. mp.spawn ends the other ranks then, and raises an
-    exception. A program that starts its processes by other means must do both by itself.
+    exception. So do not catch the exception, and wait for no other rank in a `finally`. A program
+    that starts its processes by other means must end them by itself.
     """
     if not run.first("fault"):
         return None

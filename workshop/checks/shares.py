@@ -29,11 +29,11 @@ def _whole_epochs(run):
 def full_batches(run):
     """Each process takes batches of the size that was asked for.
 
-    --batch_size is per process: with N processes, a step has N batches. Do not divide it.
+    --batch_size is per process: with N processes, a step has N batches. Leave it as it is.
     """
     workers, asked = run.attempts[0].trained, run.asked["batch_size"]
     sizes = [len(worker.steps[0].samples) for worker in workers if worker.steps]
-    if len(sizes) > 1 and max(sizes) == asked // len(sizes):
+    if len(sizes) > 1 and max(sizes) in (asked // len(sizes), asked * len(sizes)):
         told = f"with --batch_size={asked}, each of {len(sizes)} processes took {max(sizes)}"
         return False, f"{told} samples per step"
     return (True, f"{max(sizes)} samples per step and process") if sizes else None

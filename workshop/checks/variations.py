@@ -100,7 +100,8 @@ def trains_one_model(run):
 def averages_now_and_then(run):
     """Each rank trains its own copy; every tenth step, each copy becomes the mean of all.
 
-    Between two averages the copies must differ, or all ranks still communicate in every step.
+    Between two averages the copies must differ, or all ranks still communicate in every step. An
+    average is the sum divided by the world size. Count the steps over all epochs.
     """
     steps = list(zip(*[w.all("gradient") for w in run.attempts[0].trained], strict=False))
     if len(steps) <= SYNC_EVERY:
