@@ -287,9 +287,8 @@ def time_all_reduce(report, everyone, facts, address):
             begun = time.perf_counter()
             dist.all_reduce(tensor)
             tensor[0].item()
-            seconds = time.perf_counter() - begun
-        rate = f"{seconds * 1e3:.1f} ms, {tensor.nbytes / seconds / 1e6:.1f} MB/s"
-        rate = rate if len(everyone) > 1 else "nothing to send"
+            ms = (time.perf_counter() - begun) * 1e3
+        rate = f"{ms:.1f} ms, {tensor.nbytes / ms / 1e3:.1f} MB/s" if everyone[1:] else "done"
         report.say(f"all-reduce of {tensor.nbytes:,} bytes over {backend}: {rate}")
         dist.destroy_process_group()
     except RuntimeError as error:
