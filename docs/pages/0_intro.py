@@ -50,8 +50,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # The scripts
 # -----------
 #
-# Down to the GPT, each script is the script in the row above plus a few edits. Each script below
-# the GPT varies an earlier one.
+# In the following table, each script as far as the GPT is the one in the row above it plus some edits. Each
+# one below the GPT varies an earlier script.
 #
 # .. lessons-table::
 #

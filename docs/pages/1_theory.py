@@ -135,9 +135,9 @@ What is DDP
 #
 # - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
-# - **Average buffers**, such as the running mean of batch normalisation. In training, every
-#   ``forward()`` of DDP that is followed by an all-reduce broadcasts rank 0's buffers instead.
-#   Under ``no_grad``, ``forward()`` does so only the first time, so a rank must not validate alone.
+# - **Average buffers**, such as the running mean of batch normalisation. DDP's ``forward()``
+#   broadcasts rank 0's buffers instead, if the ``forward()`` before it was one whose ``backward()``
+#   sends. So under ``no_grad`` only the first one does, and a rank must not validate alone.
 # - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
 #   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
 # - **Distribute the data.** The sampler gives each rank its own samples.

@@ -232,9 +232,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :torch:`torch.distributed.all_reduce` replaces it by the sum over all ranks. Then only rank 0
 #    prints the loss.
 #
-#    The order matters, because ``all_reduce`` is a :term:`collective`. After the ``return`` only
-#    rank 0 would call it, and would hang. Or, worse, it would receive a gradient, because that is
-#    what the other ranks send next.
+#    ``all_reduce`` must come before the ``return``, because it is a :term:`collective`: below it
+#    only rank 0 would call it, and would hang. Or, worse, it would receive a gradient, because that
+#    is what the other ranks send next.
 #
 # .. run::
 #    :expect: over 2048 samples

@@ -238,8 +238,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 # What could go wrong
 # -------------------
 #
-# **It trains nothing and ends with success.** The checkpoint already has as many epochs as you ask
-# for, as when you ask for 50 epochs again:
+# **It trains nothing and ends with success.** The checkpoint already has all the epochs that you
+# ask for. Here the command asks for the same 50 again:
 #
 # .. run::
 #    :expect: has run 50 epochs already, and you asked for 50
@@ -265,8 +265,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
-# Without the momentum the loss falls more slowly: after epoch 25 it is higher than the loss of the
-# run that kept its momentum is after epoch 24. So save everything that has a state.
+# Without the momentum the loss falls more slowly: after epoch 25 it is still higher than it was one
+# epoch earlier in the run that kept its momentum. So save everything that has a state.
 #
 # **The job ends at the first death.** By default ``torchrun`` restarts nothing, so source
 # ``launch/restarts.sh`` (*Signal 9* in :doc:`symptoms`).

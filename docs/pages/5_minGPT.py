@@ -15,8 +15,8 @@ minGPT training
 # *vocabulary*.
 #
 # The model is in ``mingpt/model.py``. Its trainer, ``mingpt/trainer.py``, is ``multinode.py`` with
-# eleven edits. By default it trains on the source text of Python's standard library. Here it trains
-# for 60 of its 2,000 steps:
+# eleven edits. By default it trains on the source text of the modules of Python's standard library.
+# Here it trains for 60 of its 2,000 steps:
 #
 # .. run::
 #    :expect: val loss [1-4]\.\d+ over 32,768 tokens
@@ -78,9 +78,9 @@ minGPT training
 #    :dedent: 4
 #
 # ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. The two ``c_proj`` layers start with smaller weights, so that the sum over all blocks does
-# not grow with their number. The default model, ``gpt-micro``, has 4 blocks, vectors of 128 numbers
-# and 0.8 million weights.
+# scores. The two ``c_proj`` layers start with smaller weights, so that what all blocks together add
+# does not grow with the number of blocks. The default model, ``gpt-micro``, has 4 blocks, vectors
+# of 128 numbers and 0.8 million weights.
 
 # %% [markdown]
 # A model, a text, a configuration

@@ -104,8 +104,8 @@ Exact training
 #    :edit: validate-exactly
 #    :confirmed: 6d44103704f4
 #
-#    ``_validate`` computes the loss of the last tenth of the text, on which the model never trains.
-#    It avoids five common mistakes:
+#    ``_validate`` computes the loss of ``--val_tokens`` tokens at the beginning of the text's last
+#    tenth, on which the model never trains. It avoids five common mistakes:
 #
 #    * *Splitting the samples, not the text.* Samples overlap, so a validation sample could share
 #      all but one character with a training sample.

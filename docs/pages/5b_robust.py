@@ -36,8 +36,9 @@ Robust training
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. If the run is killed before the copy is on the disk, it resumes
-#    from the previous checkpoint. At most one save is in progress, so a failure never costs more
-#    than two intervals of steps.
+#    from the previous checkpoint. Each save waits for the one before it. So a failure costs at most
+#    the steps since the last save and, if that save was not yet on the disk, those of the interval
+#    before it.
 #
 #    The file also records its model and its text, so that no other run overwrites it.
 #

@@ -129,9 +129,9 @@ Fast training
 #
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
-#    bucket while ``backward()`` computes the next. But nothing is fused across a cut. One process
-#    sends nothing, and with accumulation only the last part sends, so in both cases the trainer
-#    allows no cuts.
+#    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
+#    only if sending overlaps ``backward()``. One process sends nothing, and with accumulation only
+#    the last part sends, so there the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
 #    ``_orig_mod.``.
@@ -233,8 +233,9 @@ figure.legend(loc="outside upper center", ncols=2)
 # * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process are
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
-# * ``bf16`` is slower on this CPU: 1.04 instead of 1.26. So is ``--compile``, 1.01 instead of 1.42,
-#   but only because compiled code multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
+# * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26. So
+#   is ``--compile``, with 1.01 against the 1.42 of *two threads*, but only because compiled code
+#   multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

@@ -94,8 +94,9 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # latency of 10 ms costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it. Both tables vary from run to run: the
-# same link at 100 Mbit/s and 1 ms has other times in the first one than in the second.
+# the work of TCP and gloo. So the measured speed is below it. The table above and the one below
+# vary from run to run: the link at 100 Mbit/s and 1 ms has other times in each. Without limit, the
+# work of gloo decides, and the prediction is wrong: it says that two nodes win, and they lose.
 
 # %% [markdown]
 # The samples of a step are what matters

@@ -20,7 +20,7 @@ FSDP: each process keeps a shard
 # other their shards of this layer (an *all-gather*), and free the whole weights afterwards. In
 # ``backward()`` they gather the layer again. Then each process needs the mean gradient of its own
 # shard only: a *reduce-scatter* adds up the gradients of all processes and gives each one its part.
-# The arithmetic is that of DDP, so the result must be, too.
+# FSDP computes what DDP computes, so the results must be equal up to rounding.
 
 # %% [markdown]
 # Sharding each block
@@ -100,9 +100,9 @@ FSDP: each process keeps a shard
 #    whole on a GPU; the copies are in host memory.
 #
 #    **``distribute_tensor``** is the way back: each rank keeps its own shard of a tensor that all
-#    ranks have. ``shards`` needs an example of how each tensor is sharded. The model is one, but a
-#    new optimizer has no state yet. One step makes it, and the checkpoint then replaces whatever
-#    this step has changed.
+#    ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that is the
+#    model. The optimizer has no state before its first step, so one step is taken, and the
+#    checkpoint then replaces all that it changed.
 #
 #    **The broadcast** uses a group of its own. Over NCCL it would pass through the memory of the
 #    GPUs, and there is no room for the whole model.

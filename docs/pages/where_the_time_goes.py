@@ -64,9 +64,9 @@ Where the time goes
 #    tail -n 5 times.txt
 #
 # The times are milliseconds per step. Compare the columns of a row, not the rows, because the
-# networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. ``no_sync``
-# measures computing again, in steps that send nothing. It is smaller where gloo needs the cores for
-# sending, as in ``large model``.
+# networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. The column
+# ``no_sync`` is computing, measured again in steps that send nothing. It is smaller than
+# ``computing`` where gloo needs the cores for sending, as in ``large model``.
 #
 # ``share`` is the part of the step in which the rank does not wait for its loader. A training
 # framework prints this number as ``99.3% computing time``, and its
@@ -214,8 +214,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    .. fold:: A log says ``99.3% computing time`` on all ranks, but two GPUs are hardly faster than one. Where do you look?
 #
 #       This number counts communication and waiting as computing. The step minus the same step
-#       within ``no_sync()`` is the sum of the two, and the shortest all-reduce among the ranks is
-#       the communication in it.
+#       within ``no_sync()`` is the two together, plus what sending slows computing, and the
+#       shortest all-reduce among the ranks is the communication in it.
 #
 #    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
 #
