@@ -50,8 +50,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # The scripts
 # -----------
 #
-# In the following table, each script as far as the GPT is the one in the row above it plus some edits. Each
-# one below the GPT varies an earlier script.
+# In the following table, each script as far as the GPT is the one in the row above it plus some
+# edits. Each one below the GPT varies an earlier script.
 #
 # .. lessons-table::
 #
