@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import torch
 
 from parallel import fsdp
 from tests.faults import leftovers, same, slow_saves
@@ -27,6 +28,15 @@ def test_it_trains_as_one_rank(size, size_of_parts, whole, text, tmp_path):
     assert distance(found.checkpoint, whole) < 1e-5
     mine, other = (one["optimizer"]["state"] for one in (found.checkpoint, whole))
     assert distance(mine, other) < 1e-5
+
+
+def test_plain_sgd_sees_the_same_gradients(text, tmp_path, monkeypatch):
+    """AdamW and clipping would hide a factor."""
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, lr, **_: torch.optim.SGD(groups, lr))
+    rate = {"learning_rate": 0.1, "min_learning_rate": 0.1, "grad_clip": 1e6}
+    ddp = train(tmp_path / "ddp", text, 2, **rate).checkpoint
+    found = train(tmp_path / "fsdp", text, 2, script=fsdp, micro_batch_size=1, **rate).checkpoint
+    assert distance(found, ddp) < 1e-5
 
 
 DDP = None
