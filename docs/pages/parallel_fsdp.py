@@ -30,10 +30,11 @@ FSDP: each process keeps a shard
 #    :edit: shard-each-block
 #    :confirmed: 0f6d24b33359
 #
-#    **``fully_shard``** moves the weights of a module to the device, and replaces each by a
-#    ``DTensor`` with this process's shard. What one call covers is gathered together. With a call
-#    per block, only one block at a time is whole. The last call covers the rest: the embeddings and
-#    the last ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
+#    **The shards.** ``fully_shard`` moves the weights of a module to the device, and replaces each
+#    by a ``DTensor`` with this process's shard. What one call covers is gathered together. With a
+#    call per block, only one block at a time is whole. The last call covers the rest: the
+#    embeddings and the last ``LayerNorm``. The calls stay out of the model's code, which is still
+#    that of one GPU.
 #
 #    **The optimizer** must be made afterwards. It then finds shards where it expects weights, so
 #    its state is sharded as well, and ``step()`` updates the shards without a message.
@@ -95,13 +96,13 @@ FSDP: each process keeps a shard
 #    :edit: save-whole-tensors
 #    :confirmed: bcf28b35160c
 #
-#    **``full_tensor()``** gathers one ``DTensor``. It is a :term:`collective`, so every rank must
-#    call it, in the same order, before the ranks that do not save return. One tensor at a time is
-#    whole on a GPU; the copies are in host memory.
+#    **Saving.** ``full_tensor()`` gathers one ``DTensor``. It is a :term:`collective`, so every
+#    rank must call it, in the same order, before the ranks that do not save return. One tensor at a
+#    time is whole on a GPU; the copies are in host memory.
 #
-#    **``distribute_tensor``** is the way back: each rank keeps its own shard of a tensor that all
-#    ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that is the
-#    model. The optimizer has no state before its first step, so one step is taken, and the
+#    **Loading.** ``distribute_tensor`` is the way back: each rank keeps its own shard of a tensor
+#    that all ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that
+#    is the model. The optimizer has no state before its first step, so one step is taken, and the
 #    checkpoint then replaces all that it changed.
 #
 #    **The broadcast** uses a group of its own. Over NCCL it would pass through the memory of the
