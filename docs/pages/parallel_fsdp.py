@@ -18,8 +18,8 @@ FSDP: each process keeps a shard
 #
 # A matrix product needs a whole weight, though. So before a layer computes, the processes send each
 # other their shards of this layer (an *all-gather*), and free the whole weights afterwards. In
-# ``backward()`` they gather the layer again. Then each process needs the mean gradient of its own
-# shard only: a *reduce-scatter* adds up the gradients of all processes and gives each one its part.
+# ``backward()`` they gather the layer again. Then each process needs the mean gradient of one
+# shard, the one that it keeps: a *reduce-scatter* adds up the gradients of all processes and gives each one its part.
 # FSDP computes what DDP computes, so the results must be equal up to rounding.
 
 # %% [markdown]
@@ -44,7 +44,7 @@ FSDP: each process keeps a shard
 # The probe counts what each process keeps:
 #
 # .. run::
-#    :expect: (?s)holds 44424 of 88896 weights.*
+#    :expect: (?s)Step +20 \| train loss 3\.8287.*holds 44424 of 88896 weights
 #    :mark: holds
 #
 #    python -m tools.series run --probe fsdp@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -52,7 +52,7 @@ FSDP: each process keeps a shard
 # Now the same text, model and steps with DDP. The losses are the same:
 #
 # .. run::
-#    :expect: (?s)Step +20 \| train loss
+#    :expect: Step +20 \| train loss 3\.8287
 #    :mark: train loss
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -105,7 +105,7 @@ FSDP: each process keeps a shard
 #    is the model. The optimizer has no state before its first step, so one step is taken, and the
 #    checkpoint then replaces all that it changed.
 #
-#    **The broadcast** uses a group of its own. Over NCCL it would pass through the memory of the
+#    **The broadcast** uses another group, over gloo. Over NCCL it would pass through the memory of the
 #    GPUs, and there is no room for the whole model.
 #
 # DDP's checkpoints are such files. Here DDP trains 20 steps. FSDP resumes from its checkpoint with
@@ -140,8 +140,8 @@ FSDP: each process keeps a shard
 #   ``fully_shard(part, reshard_after_forward=False)`` keeps a part whole from forward to backward,
 #   which saves one of the three and costs the memory. The root, sharded last, is not resharded by
 #   default, because ``backward()`` needs it first.
-# - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in a stream of
-#   its own. A small block computes too briefly to hide that, as on this CPU.
+# - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in another
+#   stream. A small block computes too briefly to hide that, as on this CPU.
 # - **Host memory.** Each process builds the whole model before it is sharded. If the host lacks
 #   room for that, build it on the device ``meta`` and fill the shards after ``fully_shard``.
 # - **Saving.** All shards travel to one process per node. Checkpoints for very large models are

@@ -262,7 +262,7 @@ From your script to DDP
 #
 # **Ranks decide by different numbers.** After the fifth edit both ranks still print. In this copy
 # of that script, ``evaluate`` no longer sums over the ranks, so each rank has the validation loss
-# of its own half:
+# of the half that it has:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))

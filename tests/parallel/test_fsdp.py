@@ -6,6 +6,7 @@ import signal
 import pytest
 import torch
 
+from mingpt import trainer
 from parallel import fsdp
 from tests.faults import leftovers, same, slow_saves
 from tests.lessons import distance
@@ -39,16 +40,12 @@ def test_plain_sgd_sees_the_same_gradients(text, tmp_path, monkeypatch):
     assert distance(found, ddp) < 1e-5
 
 
-DDP = None
-
-
 @pytest.mark.parametrize("first, then, sizes", [
-    (fsdp, fsdp, (2, 4)), (fsdp, DDP, (4, 2)), (DDP, fsdp, (2, 4)),
+    (fsdp, fsdp, (2, 4)), (fsdp, trainer, (4, 2)), (trainer, fsdp, (2, 4)),
 ], ids=["more ranks", "to DDP", "from DDP"])  # fmt: skip
 def test_the_file_is_that_of_ddp_for_any_number_of_ranks(first, then, sizes, whole, text, tmp_path):
-    script = [{"script": one} if one else {} for one in (first, then)]
-    half = train(tmp_path / "half", text, sizes[0], total_steps=12, **RATE, **script[0])
-    found = train(tmp_path / "rest", text, sizes[1], half.checkpoint, **RATE, **script[1])
+    half = train(tmp_path / "half", text, sizes[0], total_steps=12, script=first, **RATE)
+    found = train(tmp_path / "rest", text, sizes[1], half.checkpoint, script=then, **RATE)
     assert "Resuming after step 12" in found.out
     assert distance(found.checkpoint, whole) < 1e-5
 
