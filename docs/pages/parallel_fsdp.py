@@ -19,8 +19,8 @@ FSDP: each process keeps a shard
 # A matrix product needs a whole weight, though. So before a layer computes, the processes send each
 # other their shards of this layer (an *all-gather*), and free the whole weights afterwards. In
 # ``backward()`` they gather the layer again. Then each process needs the mean gradient of one
-# shard, the one that it keeps: a *reduce-scatter* adds up the gradients of all processes and gives each one its part.
-# FSDP computes what DDP computes, so the results must be equal up to rounding.
+# shard, the one that it keeps: a *reduce-scatter* adds up the gradients of all processes and gives
+# each one its part. FSDP computes what DDP computes, so the results must be equal up to rounding.
 
 # %% [markdown]
 # Sharding each block
