@@ -116,9 +116,10 @@ def _check(folder, options) -> int:
     if importlib.util.find_spec("torch") is None:
         raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
     play = partial(observe, limit=options.limit, tell=show.running())
-    run, findings = scenarios.examine(exercise, folder.files(exercise), play)
+    reached = folder.reached(exercise)
+    run, findings = scenarios.examine(exercise, folder.files(exercise), play, reached)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    crash, reached = ending(run) if run.crash else "", folder.reached(exercise)
+    crash = ending(run) if run.crash else ""
     reached = reached if crash else exercise.reached(findings, reached)
     first = exercise.failure(findings, reached, crash)
     fields = {"reached": reached} if exercise.steps else {}

@@ -67,7 +67,9 @@ def passed(findings: list[Finding], of_the_first: int):
 def failure(run: Run, first: Finding, hint: str):
     """Print the first failure only: others may follow from it."""
     say(f"  {'✗' if first.ok is False else '·'} {first.check.sentence}", "red")
-    say(wrapped(f"Seen: {first.evidence}.", "      "))
+    processes = run.asked["processes"]
+    several = f", with {processes} processes" if processes > 2 else ""
+    say(wrapped(f"Seen{several}: {first.evidence}.", "      "))
     if (told := ending(run)) and told not in first.evidence:
         say(wrapped(f"The end: {told}.", "      "))
     say(wrapped(f"Hint: {hint}", "      "))

@@ -15,11 +15,12 @@ def moment(state):
 
 def tensors(file):
     checkpoint = torch.load(file)
-    momenta = checkpoint["optimizer"]["state"]
-    return (
-        torch.cat([w.flatten() for w in checkpoint["model"].values()]),
-        torch.cat([moment(momenta[k]).flatten() for k in sorted(momenta)]),
-    )
+    weights = torch.cat([w.flatten() for w in checkpoint["model"].values()])
+    momenta = checkpoint["optimizer"]
+    if isinstance(momenta, torch.Tensor):  # of zero_by_hand.py: of all weights
+        return weights, momenta
+    momenta = momenta["state"]
+    return weights, torch.cat([moment(momenta[k]).flatten() for k in sorted(momenta)])
 
 
 first, *others = sys.argv[1:]

@@ -29,7 +29,7 @@ Introduction
 #
 # Each target is a linear function of its sample, plus noise drawn uniformly between −0.3 and 0.3.
 # No model can predict the noise, so the loss falls to about its variance, 0.3² / 3 = 0.03. (In
-# these 2,048 samples the variance is a little smaller.)
+# these samples it is a little smaller.)
 
 # %%
 import lab
@@ -43,15 +43,16 @@ axes.axhline(0.3**2 / 3, color=lab.INK, linestyle=":", linewidth=1)
 axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha="right")
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
-# %% [markdown] A distributed script can be wrong without any error: it may train on half of the
+# %% [markdown]
+# A distributed script can be wrong without any error: it may train on half of the
 # data, or see each sample twice per epoch, or every process may train its own model. Later pages
 # find such mistakes by the loss, the number of samples it covers, and the weights of the processes.
 #
 # The scripts
 # -----------
 #
-# In the following table, each script as far as the GPT is the one in the row above it plus some
-# edits. Each one below the GPT varies an earlier script.
+# Down to the GPT, each script in this table is the one above it plus some edits. Each one below the
+# GPT varies an earlier script.
 #
 # .. lessons-table::
 #
@@ -64,11 +65,11 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # Each edit of a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
-# becomes the next, and its *Copy* takes the new code only. Below the diff, the page runs the new
+# becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took.
 #
-# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code, both
-# after ``python -m``.
+# ``python -m tools.series run STAGE`` runs a stage, and ``python -m tools.series show STAGE``
+# prints its code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type

@@ -60,10 +60,10 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 
 # %% [markdown]
 # The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
-# NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, which hides most
-# of the time that sending takes. Here gloo adds numbers on the same cores that compute gradients,
-# so a step gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so
-# joining them saves few messages.
+# NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, so both run at
+# the same time. Here gloo adds numbers on the same cores that compute gradients, so a step gains
+# less. Buckets do not help here: nearly all bytes are in eight large gradients, so joining them
+# saves few messages.
 
 # %% [markdown]
 # A ring
@@ -154,7 +154,8 @@ axes.plot([world], [most / size], "o", color=lab.COLORS[2], label=f"counted: {mo
 axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
 axes.legend()
 
-# %% [markdown] So per training step a process sends one to two times the size of the gradients,
+# %% [markdown]
+# So per training step a process sends one to two times the size of the gradients,
 # whatever the batch size. If DDP is not faster than one device, first try a larger batch, which
 # means more computation for the same bytes. A larger batch also changes the training: see
 # :doc:`batch_and_learning_rate`.

@@ -48,7 +48,7 @@ Multi-GPU training
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
 #    the script to find it. For the same reason ``mp.spawn`` belongs below
-#    ``if __name__ == "__main__":``; otherwise each process would start processes itself.
+#    ``if __name__ == "__main__":``; otherwise Python stops with a ``RuntimeError``.
 #
 # .. run::
 #    :expect: started by mp\.spawn
@@ -220,9 +220,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Reporting the global loss
 # -------------------------
 #
-# There are still two loss lines per epoch, and neither covers all samples. A script that stops
-# early would decide differently on each rank: one rank would stop, and the others would wait for
-# it.
+# There are still two loss lines per epoch, and neither covers all samples. With early stopping,
+# each rank would decide by its own loss: one would stop, and the others would wait for it.
 #
 # .. lesson-diff:: multigpu
 #    :edit: report-the-global-loss
@@ -232,9 +231,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :torch:`torch.distributed.all_reduce` replaces it by the sum over all ranks. Then only rank 0
 #    prints the loss.
 #
-#    ``all_reduce`` must come before the ``return``, because it is a :term:`collective`: below it
-#    only rank 0 would call it, and would hang. Or, worse, it would receive a gradient, because that
-#    is what the other ranks send next.
+#    ``all_reduce`` must come before the ``return``, because it is a :term:`collective`: after the
+#    ``return`` only rank 0 would call it, and hang. Or, worse, it would add up the gradients that
+#    the others send next.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -297,8 +296,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model, as the top of this page shows. DDP pays when ``backward()`` takes longer than
-# the all-reduce, as with the GPT of :doc:`5c_fast`.
+# Not with this model, as the top of this page shows. DDP is faster if an all-reduce takes under
+# half of a one-process step: :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

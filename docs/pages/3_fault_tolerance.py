@@ -12,7 +12,7 @@ Fault tolerance
 #
 # The longer a run lasts and the more devices it uses, the more likely a device fails. The script of
 # this page survives that. Here :torch:`torchrun <torch.distributed.run>`, the launcher that comes
-# with PyTorch, starts it (``kill.py`` needs Linux):
+# with PyTorch, starts it (the kills need Linux):
 #
 # .. run::
 #    :alone:
@@ -78,7 +78,7 @@ Fault tolerance
 # Everything between ``torchrun`` and the name of the script is for ``torchrun``:
 #
 # ``--standalone``
-#    There is one node, that is, one machine. The processes meet at a free port.
+#    There is one node. The processes meet at a free port.
 #
 # ``--nproc_per_node=2``
 #    Start two workers. With GPUs, give the number of GPUs.
@@ -184,8 +184,8 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# Here the run at the top of this page loses a worker after epochs 12 and 27, and
-# ``same.py`` compares the last checkpoints of both runs:
+# Here the first command of this page loses a worker after epochs 12 and 27, and ``same.py``
+# compares the last checkpoints of both runs:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -251,7 +251,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# **The momentum is lost.** A script that does not load the optimizer's state, like ``broken.py``,
+# **The momentum is lost.** A script that loads no optimizer state, like the new ``broken.py``,
 # resumes without an error. Momentum builds up again within tens of steps. To make the difference
 # visible, an epoch has only 8 steps here, of 256 samples on one worker:
 #
@@ -265,8 +265,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    sed '/self.optimizer.load_state_dict/d' multigpu_torchrun.py > broken.py
 #    torchrun --standalone broken.py 25 25 --batch_size 256
 #
-# Without the momentum the loss falls more slowly: after epoch 25 it is still higher than it was one
-# epoch earlier in the run that kept its momentum. So save everything that has a state.
+# Without the momentum the loss falls more slowly: after epoch 25 it is still higher than after
+# epoch 24 of the run with momentum. So save everything that has a state.
 #
 # **The job ends at the first death.** By default ``torchrun`` restarts nothing, so source
 # ``launch/restarts.sh`` (*Signal 9* in :doc:`symptoms`).

@@ -42,9 +42,8 @@ Multi-node training
 #    cat docs/labs/two_shells.sh
 #    sh docs/labs/two_shells.sh
 #
-# Without these variables, each ``torchrun`` waits for the other at its own machine's address, and
-# prints nothing. After 901 seconds it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this
-# wait:
+# Without these variables, each ``torchrun`` waits at its own machine's address, and prints nothing.
+# After 901 seconds it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this wait:
 #
 # .. run::
 #    :expect: 1/2 clients joined
@@ -218,17 +217,17 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #    :doc:`launchers`.
 #
 #    With ``torchrun_env.sh``, every agent writes a sign of life into the store each second. If the
-#    last one is more than four seconds old, the others give the agent up, which takes 15 seconds by
-#    default. The sign of life is the time on the agent's own clock, so the clocks of the nodes must
-#    agree. ``launch/check_cluster.py`` checks them.
+#    last one is over four seconds old (15 by default), the others give the agent up. The sign of
+#    life is the time on the agent's own clock, so the clocks of the nodes must agree.
+#    ``launch/check_cluster.py`` checks them.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits silently for the others: for ten minutes if another
-# node is missing, and for two minutes or more if it cannot reach the endpoint, because the name
-# leads nowhere, a firewall closes the port, or that node was not started.
+# **Nothing happens at all.** Each agent waits silently for the others: 15 minutes without the
+# variables, ten minutes if another node is missing, and two or more if it cannot reach the
+# endpoint: the name is wrong, a firewall closes the port, or that node was not started.
 # ``launch/check_cluster.py``, run on every node, says which case it is (:doc:`launchers`). On every
 # node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
 # Also, ``getent hosts $(hostname)`` must print the node's own address.

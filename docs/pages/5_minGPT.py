@@ -26,8 +26,9 @@ minGPT training
 #    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
 #    python -m mingpt.sample --prompt "def " --count 120
 #
-# The validation loss is the loss of a text that the model does not train on. :doc:`5a_exact`
-# explains the rest of its line.
+# The validation loss is the loss of a text that the model does not train on. It may be lower than
+# the training loss above it, which is that of a single batch. :doc:`5a_exact` explains the rest of
+# its line.
 #
 # The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.
@@ -78,9 +79,9 @@ minGPT training
 #    :dedent: 4
 #
 # ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. The two ``c_proj`` layers start with smaller weights, so that what all blocks together add
-# does not grow with the number of blocks. The default model, ``gpt-micro``, has 4 blocks, vectors
-# of 128 numbers and 0.8 million weights.
+# scores. The two ``c_proj`` layers start with smaller weights, so that the sum of the blocks does
+# not grow with their number. The default model, ``gpt-micro``, has 4 blocks, vectors of 128 numbers
+# and 0.8 million weights.
 
 # %% [markdown]
 # A model, a text, a configuration

@@ -8,7 +8,7 @@ Exact training
 # **You will be able to** resume a run exactly, to get the same losses with any number of processes,
 # up to rounding, and to validate without five common mistakes.
 #
-# **You need** the stage ``mingpt@1`` of :doc:`5_minGPT`: a GPT in the frame of ``multinode.py``.
+# **You need** the stage ``mingpt@1`` of :doc:`5_minGPT`: ``multinode.py`` with a GPT in it.
 
 # %% [markdown]
 # Counting in steps
@@ -97,8 +97,8 @@ Exact training
 # Validating exactly
 # ------------------
 #
-# Each of these losses comes from only 12 sequences, so the loss jumps: between steps 5 and 10 it
-# rises. It also says nothing about text that the model does not train on.
+# Each loss above comes from only 12 sequences, so it jumps: between steps 5 and 10 it rises. It
+# also says nothing about text that the model does not train on.
 #
 # .. lesson-diff:: mingpt
 #    :edit: validate-exactly

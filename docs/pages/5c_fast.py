@@ -33,7 +33,7 @@ Fast training
 #    products, and 32 for operations that need them, such as the loss. Weights, gradients, the
 #    optimizer's averages and DDP's messages stay in 32 bits.
 #
-#    ``bf16`` has the range of ``fp32`` with fewer digits, and needs nothing else. ``fp16`` has a
+#    ``bf16`` has the range of ``fp32`` with fewer digits, and needs no more code. ``fp16`` has a
 #    smaller range: in ``backward()``, gradients of activations below 3 · 10\ :sup:`-8` become 0. So
 #    the scaler multiplies the loss by a large factor, and ``unscale_`` divides the gradients by it
 #    before the optimizer's step. If a gradient overflows, the scaler skips the step and halves the
@@ -67,8 +67,8 @@ Fast training
 # ----------------------
 #
 # If a rank's share of the batch does not fit into memory, the rank can compute it in parts of
-# ``--micro_batch_size`` sequences. The option exists in ``mingpt@8``, here with one sequence per
-# part, but it updates the weights after every part:
+# ``--micro_batch_size`` sequences. ``mingpt@8`` has this option, but updates the weights after
+# every part, here of one sequence:
 #
 # .. run::
 #    :expect: Step +5 \| train
@@ -117,7 +117,7 @@ Fast training
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others, so this model needs
 #    one all-reduce per step. In our measurements with two processes, a second all-reduce made the
-#    step 1 to 6 % slower (``tools/bench/results/ddp_cost.txt``).
+#    step 1 to 5 % slower (``tools/bench/results/ddp_cost.txt``).
 #
 #    DDP orders the gradients as they arrived in its first backward pass. With more than two ranks,
 #    their order decides how the sums round. So that a resumed run has the same order,
@@ -131,7 +131,7 @@ Fast training
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
 #    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
 #    only if sending overlaps ``backward()``. One process sends nothing, and with accumulation only
-#    the last part sends, so there the trainer allows no cuts.
+#    the last part sends: then the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
 #    ``_orig_mod.``.
@@ -233,9 +233,9 @@ figure.legend(loc="outside upper center", ncols=2)
 # * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process are
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
-# * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26. So
-#   is ``--compile``, with 1.01 against the 1.42 of *two threads*, but only because compiled code
-#   multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
+# * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
+#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Here that is only
+#   because compiled code multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough
@@ -251,7 +251,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #   gathers a layer's weights when they are needed, so it sends more than DDP: :doc:`parallel_fsdp`.
 # * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
 #   or the layers (*pipeline parallelism*, between nodes).
-# * If activations are too large, compute them again in ``backward()``: ``torch.utils.checkpoint``.
+# * If activations are too large, compute them again in ``backward()``: :doc:`parallel_memory`.
 
 # %% [markdown]
 # What could go wrong

@@ -311,7 +311,7 @@ if log:
 # -------------------
 #
 # .. page-end:: 5d_gpus
-#    :next: :doc:`parallel_fsdp`, which trains a model that does not fit one GPU
+#    :next: :doc:`parallel_memory`, the first step to a model that does not fit one GPU
 #    :also: torch.use_deterministic_algorithms, torch.cuda.memory.memory_allocated, torch.profiler.profile
 #
 #    You can now say why a change makes a GPU faster, count a step's memory before you have the GPU,

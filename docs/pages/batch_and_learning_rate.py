@@ -4,7 +4,8 @@ Batch size and learning rate
 ============================
 """
 
-# %% [markdown] **You will be able to** say why two GPUs give a different result than one if you
+# %% [markdown]
+# **You will be able to** say why two GPUs give a different result than one if you
 # change nothing else, and choose the
 # :term:`batch size` and the learning rate for any number of processes.
 #
@@ -24,8 +25,8 @@ Batch size and learning rate
 # batch is divided.)
 #
 # The average is wrong if the ranks have different numbers of samples or tokens. To correct it, each
-# rank divides its summed loss by the count over *all* ranks, which takes one all-reduce, and
-# multiplies it by the number of processes, because DDP divides by that.
+# rank multiplies its summed loss by the number of processes, by which DDP divides, and divides it
+# by the count over *all* ranks (one all-reduce).
 
 # %% [markdown]
 # A test
@@ -46,7 +47,7 @@ Batch size and learning rate
 #    python docs/labs/distance.py one.pt two.pt four.pt
 #
 # After 384 steps the weights differ by less than a millionth. This is rounding, because several
-# processes add the samples in another order.
+# processes add gradients in another order.
 
 # %%
 import lab
@@ -107,8 +108,8 @@ axes.legend()
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
 #   batch. For SGD the usual rule is linear: twice the batch, twice the rate, raised gradually over
 #   the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch
-#   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, people often use the
-#   square root of the factor. Both rules have a limit: beyond a certain size, a larger batch gains
+#   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, the rate often grows by
+#   the square root of that. Both rules have a limit: beyond a certain size, a larger batch gains
 #   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
 #   this multiplies the learning rate.
@@ -155,8 +156,8 @@ axes.legend()
 #    .. fold:: You go from 64 samples per step to 256 and, by the linear rule, from a rate of 0.1 to 0.4. Why is that plausible?
 #
 #       If the gradient hardly changes during four small steps, one step at four times the rate
-#       moves the weights as far as those four. With a large enough rate it does change, and the
-#       rule fails.
+#       moves the weights as far as those four. At a large rate the gradient changes, and the rule
+#       fails.
 #
 #    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
 #

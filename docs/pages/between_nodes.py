@@ -82,21 +82,22 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # The prediction
 # --------------
 #
-# ``predicted`` is the measured time of a step that sends nothing, plus the time of an all-reduce by
-# the formula of :doc:`1a_speed`:
+# ``predicted`` is for a step that takes the measured time without sending, plus the time of an
+# all-reduce by the formula of :doc:`1a_speed`:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
 # For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5
-# MB/s, take 80 ms. In the first part the lab takes twice the latency, because in gloo a sender
-# waits until the receiver has announced that it is ready
-# (`its source <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a
-# latency of 10 ms costs 40 ms per step.
+# MB/s, take 80 ms. The lab doubles the latency in the first part, because in gloo a sender waits
+# until the receiver has announced that it is ready (`its source
+# <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a latency of 10 ms
+# costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it. The table above and the one below
-# vary from run to run: the link at 100 Mbit/s and 1 ms has other times in each. Without limit, the
-# work of gloo decides, and the prediction is wrong: it says that two nodes win, and they lose.
+# the work of TCP and gloo. So the measured speed is below it, by up to a third here. The table
+# above and the one below vary from run to run: the link at 100 Mbit/s and 1 ms has other times in
+# each. Without limit and latency, gloo's work decides, and the prediction is wrong: it says that
+# two nodes win, and they lose.
 
 # %% [markdown]
 # The samples of a step are what matters

@@ -82,7 +82,7 @@ Gradient compression, with a communication hook
 # The hooks of PyTorch
 # --------------------
 #
-# PyTorch's ``bf16_compress_hook`` is this lesson's hook, for GPUs only. ``fp16_compress_hook`` is
+# PyTorch's ``bf16_compress_hook`` does nearly the same, for GPUs only. ``fp16_compress_hook`` is
 # the same with float16: 11 bits of precision, but a small range. Numbers above 65,504 become
 # infinite, and numbers below 3e-8 become zero.
 #
@@ -152,9 +152,9 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# What a rank keeps is *state*, and so are the factors, with which its next step begins:
+# The rest that a rank keeps is *state*. So are the factors, with which the next step begins:
 #
-# - **Memory.** The differences are as large as the gradients.
+# - **Memory.** What is left is as large as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and the checkpoint of this series has only one rank's.

@@ -15,7 +15,8 @@ All-reduce by hand: averaging the gradients without DDP
 # Training without DDP
 # --------------------
 #
-# In ``multinode.py``, only the constructor of DDP and the two uses of ``.module`` know about DDP:
+# In ``multinode.py``, only DDP's import, its constructor and the two uses of ``.module`` know about
+# DDP:
 #
 # .. lesson-diff:: explicit_gradients
 #    :edit: train-without-ddp

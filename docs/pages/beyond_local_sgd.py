@@ -5,8 +5,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 """
 
 # %% [markdown]
-# **You will be able to** train with a hundredth of DDP's messages, and to say what that changes in
-# the result and in a checkpoint.
+# **You will be able to** train with a hundredth of DDP's bytes, and to say what that changes in the
+# result and in a checkpoint.
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`5_minGPT` for the last section.
 #
@@ -64,9 +64,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 # Saving one model
 # ----------------
 #
-# Local rank 0 of each node saves. But between two averages its weights are its own, and its
-# momentum always is. After a restart, all ranks load one node's file, and what the other ranks had
-# is lost. So a killed run ends differently from an uninterrupted one:
+# Local rank 0 of each node saves. But its weights are its own between two averages, and its
+# momentum always. After a restart, all ranks load one node's file, and what the other ranks had is
+# lost. So a killed run ends differently from an uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^not equal
@@ -118,8 +118,8 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    python docs/labs/distance.py multinode_2.pt every_step_2.pt
 #
 # With Adam, no. Adam divides by the root of the mean squared gradient, which is not linear, and
-# each rank takes that mean over its own gradients. (``PostLocalSGDOptimizer`` never averages it
-# either.) The same comparison with Adam:
+# each rank takes that mean over its own gradients. (``PostLocalSGDOptimizer`` never averages it.)
+# The same comparison with Adam:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[1234]
@@ -177,8 +177,8 @@ right.legend()
 
 # %% [markdown]
 # The speed rises with N. Between two averages the ranks drift apart, and further with a larger N.
-# The loss stays that of DDP all the same, because the problem is linear and both ranks see the same
-# kind of data. A deep model may lose accuracy: see "A GPT on a slow link".
+# Still, the loss stays that of DDP, because the problem is linear and both ranks see the same kind
+# of data. A deep model may lose accuracy: see "A GPT on a slow link".
 #
 # N = 1 is slower than DDP, because it sends two messages per step, one for the weights and one for the
 # bias, where DDP sends one. A larger N gains a lot, because much of this tiny model's time is
@@ -385,7 +385,7 @@ axes.margins(y=0.2)
 # the other two send the weights at every hundredth.
 #
 # **Loss.** Copies that train apart cost a few percent, and the outer optimizer wins part of that
-# back. The lab uses a momentum of 0.8, because ten outer steps are few for 0.9, with which we saw
+# back. The lab uses a momentum of 0.8, because 0.9 needs more than ten outer steps: its loss was
 # 2.188. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
 #
 # **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second.

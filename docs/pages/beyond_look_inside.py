@@ -10,7 +10,7 @@ Profiler and flight recorder: looking inside a step
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# If a run is slow, its samples per second do not say whether one rank is slow or the network. All
+# If a run is slow, its samples per second do not say whether a rank or the network is slow. All
 # ranks need the same time, because a step ends only when the slowest rank is done.
 
 # %% [markdown]

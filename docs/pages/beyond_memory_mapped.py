@@ -82,8 +82,8 @@ Memory-mapped data, converted once
 #    - **Mapped.** With ``mmap=True``, ``torch.load`` reads no tensor. The system reads a part of
 #      the file when a sample needs it, and keeps it in memory once for all processes of the node.
 #
-#    ``convert`` comes before ``manual_seed``, because its ``DataLoader`` draws a random number, on
-#    one rank only.
+#    ``convert`` comes before ``manual_seed``, because its ``DataLoader`` advances the random
+#    generator, on one rank only.
 #
 # .. run::
 #    :expect: (?s)computing [1-4]?\d% .*Converting.*computing \d+% .*equal, bit for bit
@@ -137,8 +137,8 @@ Memory-mapped data, converted once
 #    .. literalinclude:: ../../mingpt/once.py
 #       :pyobject: _call
 #
-#    The ranks wait in ``all_gather_object``, which gives each rank the error, or None, of every
-#    other. So no rank opens the file before it is complete.
+#    The ranks wait in ``all_gather_object``, which gives each rank every rank's error, or None. So
+#    no rank opens the file before it is complete.
 #
 # **The data have changed.** The file is found by its name alone, so if you change the data set, or
 # how it is decoded, change the name too.
@@ -156,7 +156,7 @@ Memory-mapped data, converted once
 #    dataset = ConcatDataset(parts)
 #
 # **The samples have different sizes**, so they do not stack. Pad them, or store all in one long
-# tensor, and beside it where each sample begins.
+# tensor, and a list of where each sample begins.
 #
 # **Samples are changed at random**, for example cropped. If you convert the crops, every epoch sees
 # the same ones. So convert the decoded image, and crop it when you read it.

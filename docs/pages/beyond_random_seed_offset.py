@@ -47,9 +47,10 @@ A seed per rank instead of shards
 #    :edit: offset-the-seed
 #    :confirmed: dacdc72fe298
 #
-#    The seed grows by the number of processes per epoch and by one per rank, so no two ranks, and
-#    no two epochs, share a seed. The shorter ``epoch + rank`` would give rank 0 the order that rank
-#    1 had in the epoch before. A resumed training draws the same samples as an uninterrupted one.
+#    From epoch to epoch the seed grows by the number of processes, from rank to rank by one, so no
+#    two ranks, and no two epochs, share a seed. The shorter ``epoch + rank`` would give rank 0 the
+#    order that rank 1 had in the epoch before. A resumed training draws the same samples as an
+#    uninterrupted one.
 #
 # .. run::
 #    :expect: (?s)first (\d+)\n.*first (?!\1\n)

@@ -190,7 +190,7 @@ panes[0].legend()
 #    python -c "import torch; print(torch.load('scale_lr.pt')['optimizer']['param_groups'])"
 #
 # Four processes trained with 0.002, not 0.004. If the world size may change, as with torchrun's
-# ``--nnodes=1:4``, set ``group["lr"]`` of every group in ``optimizer.param_groups`` after loading.
+# ``--nnodes=1:4``, set every ``"lr"`` in ``optimizer.param_groups`` to the new rate after loading.
 
 # %% [markdown]
 # What you can do now

@@ -67,14 +67,14 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# Each rank uses all samples of its share. The weights are equal.
+# With ``all samples``, each rank used its whole share. The weights are equal.
 
 # %% [markdown]
 # Sharing the optimizer's state
 # -----------------------------
 #
 # Are these the right weights? ``uneven_mean.py`` trains on the same batches in one process. Each
-# step uses half of the sum of the two shares' gradients, even when only one batch is left:
+# step uses half of the sum of the two shares' gradients, even when one share has ended:
 #
 # .. run::
 #    :expect: momenta [1-9]\.\de-01

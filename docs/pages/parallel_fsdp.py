@@ -8,7 +8,7 @@ FSDP: each process keeps a shard
 # **You will be able to** train a model whose weights, gradients and optimizer state do not fit into
 # one GPU, and resume it on another number of GPUs.
 #
-# **You need** the trainer of :doc:`5c_fast`.
+# **You need** the trainer of :doc:`5c_fast`. :doc:`parallel_zero` shows by hand what FSDP does.
 #
 # With DDP, each process keeps every weight, its gradient and AdamW's two averages: 16 bytes per
 # weight in fp32. A model of 7 billion weights takes 112 GB that way, however many GPUs there are.
@@ -32,9 +32,9 @@ FSDP: each process keeps a shard
 #
 #    **The shards.** ``fully_shard`` moves the weights of a module to the device, and replaces each
 #    by a ``DTensor`` with this process's shard. What one call covers is gathered together. With a
-#    call per block, only one block at a time is whole. The last call covers the rest: the
-#    embeddings and the last ``LayerNorm``. The calls stay out of the model's code, which is still
-#    that of one GPU.
+#    call per block, two blocks at most are whole at a time: this one and the next. The
+#    last call covers the rest, which FSDP calls the *root*: the embeddings and the last
+#    ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
 #
 #    **The optimizer** must be made afterwards. It then finds shards where it expects weights, so
 #    its state is sharded as well, and ``step()`` updates the shards without a message.
@@ -97,19 +97,19 @@ FSDP: each process keeps a shard
 #    :confirmed: bcf28b35160c
 #
 #    **Saving.** ``full_tensor()`` gathers one ``DTensor``. It is a :term:`collective`, so every
-#    rank must call it, in the same order, before the ranks that do not save return. One tensor at a
-#    time is whole on a GPU; the copies are in host memory.
+#    rank must call it, in the same order, before the ranks that do not save return. A GPU has one
+#    whole tensor at a time; host memory has them all.
 #
 #    **Loading.** ``distribute_tensor`` is the way back: each rank keeps its own shard of a tensor
 #    that all ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that
-#    is the model. The optimizer has no state before its first step, so one step is taken, and the
-#    checkpoint then replaces all that it changed.
+#    is the model. The optimizer has no state before its first step, so the trainer makes one step,
+#    whose changes the checkpoint then replaces.
 #
 #    **The broadcast** uses another group, over gloo. Over NCCL it would pass through the memory of the
 #    GPUs, and there is no room for the whole model.
 #
-# DDP's checkpoints are such files. Here DDP trains 20 steps. FSDP resumes from its checkpoint with
-# four processes, DDP does so with two, and ``distance.py`` compares the results:
+# DDP saves whole tensors, too. Here DDP trains 20 steps. FSDP resumes from its checkpoint with four
+# processes, DDP does so with two, and ``distance.py`` compares the results:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*fsdp.pt from ddp.pt: weights \d\.\de-0[678]
@@ -123,7 +123,7 @@ FSDP: each process keeps a shard
 #    python docs/labs/distance.py ddp.pt fsdp.pt
 #
 # So a run that has outgrown DDP continues under FSDP, and ``mingpt.sample`` reads its checkpoint.
-# A kill costs no more than before. Here ``kill.py`` kills a worker after step 30:
+# A kill costs as much as with DDP. Here ``kill.py`` kills a worker after step 30:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
@@ -153,8 +153,8 @@ FSDP: each process keeps a shard
 # What could go wrong
 # -------------------
 #
-# **Saving hangs.** One rank calls ``full_tensor()`` or ``get_model_state_dict`` alone, usually
-# below ``if rank == 0:``. The others wait in their next collective.
+# **Saving hangs.** One rank alone calls ``full_tensor()``, or torch's ``get_model_state_dict``,
+# usually below ``if rank == 0:``. The others wait in their next collective.
 #
 # **The optimizer updates nothing.** It was made before ``fully_shard``, and keeps the old weights.
 #
@@ -178,7 +178,7 @@ FSDP: each process keeps a shard
 #
 #    .. fold:: A model of 3 billion weights trains with AdamW in fp32 on 8 GPUs. How much does each GPU keep?
 #
-#       3 × 16 = 48 GB, divided by 8: 6 GB, besides the activations and one whole block.
+#       3 × 16 = 48 GB, divided by 8: 6 GB, besides the activations, two whole blocks and the root.
 #
 #    .. fold:: You call ``fully_shard`` once, on the whole model. What changes?
 #

@@ -30,7 +30,7 @@ Where the time goes
 #
 # One rank cannot tell the last two apart, because both pass inside one call, but all ranks together
 # can. **The last rank to enter the all-reduce does not wait, so the shortest duration among the
-# ranks is communication, and the rest of a longer duration is waiting.**
+# ranks is communication, and what others have beyond it is waiting.**
 #
 # To time DDP's all-reduces, register a communication hook, a function that DDP calls instead of its
 # own all-reduce:
@@ -214,8 +214,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    .. fold:: A log says ``99.3% computing time`` on all ranks, but two GPUs are hardly faster than one. Where do you look?
 #
 #       This number counts communication and waiting as computing. The step minus the same step
-#       within ``no_sync()`` is the two together, plus what sending slows computing, and the
-#       shortest all-reduce among the ranks is the communication in it.
+#       within ``no_sync()`` is about the two together, and the shortest all-reduce among the ranks
+#       is the communication.
 #
 #    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
 #

@@ -73,7 +73,7 @@ From your script to DDP
 #    in the same order on every rank, and gives each rank its share. ``set_epoch`` changes the order
 #    per epoch.
 #
-#    The batch size of a ``DataLoader`` is per process. Divided by the :term:`world size`, it leaves
+#    The batch size of a ``DataLoader`` is per process. Dividing it by the :term:`world size` keeps
 #    the :term:`global batch` at 64, so the learning rate still fits. If you want a larger global
 #    batch, read :doc:`batch_and_learning_rate`. ``num_workers`` is per process, too: if your
 #    machine has too few cores, divide it by the number of processes.
@@ -107,10 +107,11 @@ From your script to DDP
 #    in the file would begin with ``module.``, and ``classifier.py`` could not load it.
 #
 #    The *running averages* of **BatchNorm**, which it uses in ``eval()``, are buffers. Each rank
-#    computes them from its own images, so DDP broadcasts rank 0's buffers at the beginning of every
-#    ``forward``. In training, BatchNorm normalizes with the mean and variance of one rank's batch:
-#    32 images now, and 64 before. :torch:`nn.SyncBatchNorm <torch.nn.SyncBatchNorm>`, which needs
-#    GPUs, computes both over all ranks. It is worth its cost if a rank has few images per step.
+#    computes them from its own images, so DDP broadcasts rank 0's buffers at the beginning of a
+#    ``forward`` that follows a training step. In training, BatchNorm normalizes with the mean and
+#    variance of one rank's batch: 32 images now, and 64 before. :torch:`nn.SyncBatchNorm
+#    <torch.nn.SyncBatchNorm>`, which needs GPUs, computes both over all ranks. It is worth its cost
+#    if a rank has few images per step.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -157,10 +158,10 @@ From your script to DDP
 #    A ``DataLoader`` takes any sequence of indices as a sampler. Here rank 0 has the 251 images 0,
 #    2, 4, …, and rank 1 the 250 images 1, 3, 5, …
 #
-#    With unequal shares, a rank may have fewer batches than the others. The wrapper's ``forward``
-#    broadcasts the buffers, so it is a :term:`collective`, and the others would wait for that rank.
-#    So ``evaluate`` gets ``model.module``, which sends nothing. The loop above this call broadcasts
-#    the buffers once, so that both ranks validate the model that rank 0 will save.
+#    The wrapper's first ``forward`` after a training step broadcasts the buffers, so it is a
+#    :term:`collective`: the others would wait for a rank that has no batch. So ``evaluate`` gets
+#    ``model.module``, which sends nothing. The loop above this call broadcasts the buffers once, so
+#    that both ranks validate the model that rank 0 will save.
 #
 # .. run::
 #    :expect: validated 25[01]
@@ -312,9 +313,9 @@ From your script to DDP
 #       ``dist.all_reduce(total)``, and ``(loss * world_size / total).backward()``.
 #
 #    Gradient accumulation
-#       Put all micro-batches but the last before a step into ``with model.no_sync():``, including
-#       their forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last
-#       group is shorter, its last micro-batch must still send.
+#       Put all micro-batches of a step but the last into ``with model.no_sync():``, including their
+#       forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last step
+#       has fewer, the last of them must still send.
 #
 #    Mixed precision (AMP) and gradient clipping
 #       They need no change, because ``GradScaler`` and ``clip_grad_norm_`` see the averaged

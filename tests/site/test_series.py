@@ -16,6 +16,8 @@ SERIES = [
     "0_intro", "1_theory", "1a_speed", "2_multigpu", "batch_and_learning_rate",
     "3_fault_tolerance", "4_multinode", "where_the_time_goes", "between_nodes",
     "5_minGPT", "5a_exact", "5b_robust", "5c_fast", "5d_gpus",
+    "parallel_memory",
+    "parallel_zero",
     "parallel_fsdp",
 ]  # fmt: skip
 

@@ -22,7 +22,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import Lock
 
 import pytest
 
@@ -48,7 +47,6 @@ UNREAD = {
 }
 GRADIENTS = 14  # steps of each process; local_sgd needs eleven
 CASE = '{"case":'  # begins a line; the key follows the name, so that neither needs the runs parsed
-_writing = Lock()
 
 
 def live(case: Case):
@@ -86,8 +84,8 @@ def read(case: Case) -> list[list[dict]]:
     return json.loads(_lines(path(case))[case.name])["runs"]
 
 
-def record(case: Case):
-    """Run a case, hold it against its verdict, and keep its facts."""
+def record(case: Case) -> str:
+    """Run a case, hold it against its verdict, and return the line that keeps its facts."""
     runs, *judged = live(case)
     case.hold(*judged)
     kept = json.loads(json.dumps([_kept(run.facts) for run in runs]))
@@ -96,14 +94,18 @@ def record(case: Case):
     line = json.dumps(found, separators=(",", ":"))
     for place in (os.path.realpath(sys.prefix), sys.prefix, sys.base_prefix):
         line = line.replace(place, "/python")  # where this machine has it says nothing
-    line = line.replace(str(ROOT), "/tutorial")
-    with _writing:
-        _lines.cache_clear()
-        lines = _lines(path(case)) | {case.name: line}
+    return line.replace(str(ROOT), "/tutorial")
+
+
+def write(recorded: dict[str, str]):
+    """Keep the lines of these cases. To compress a file of many takes 20 seconds."""
+    FOLDER.mkdir(exist_ok=True)
+    for file in {path(CASES[name]) for name in recorded}:
+        ours = {name: line for name, line in recorded.items() if path(CASES[name]) == file}
+        lines = _lines(file) | ours
         text = "\n".join(lines[name] for name in CASES if name in lines)
-        FOLDER.mkdir(exist_ok=True)
-        path(case).write_bytes(lzma.compress(text.encode()))
-        _lines.cache_clear()
+        file.write_bytes(lzma.compress(text.encode()))
+    _lines.cache_clear()
 
 
 def path(case: Case) -> Path:
@@ -172,12 +174,18 @@ def _short(value):
 def main(words):
     stale = [name for name, case in CASES.items() if words == ["--stale"] and not fresh(case)]
     names = list(CASES) if words == ["--all"] else stale if words == ["--stale"] else words
-    wrong = 0
+    wrong, recorded = 0, {}
     with ThreadPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool:
         for name, tried in [(name, pool.submit(record, CASES[name])) for name in names]:
             error = tried.exception()
             print(f"{'wrong' if error else 'recorded'}: {name}", error or "", flush=True)
             wrong += bool(error)
+            if not error:
+                recorded[name] = tried.result()
+            if len(recorded) == 20:  # so that Ctrl-C costs no more
+                write(recorded)
+                recorded.clear()
+    write(recorded)
     for file in set(FOLDER.glob("*.xz")) - {path(case) for case in CASES.values()}:
         file.unlink()  # of a lesson that is no more
     return int(bool(wrong))

@@ -147,6 +147,8 @@ def pages(root: Path) -> list[Path]:
 def of_page(page: Path, lessons: series.Series) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
+        if lost := re.search(r"(?m)^# %%.*\[markdown\] *(\S.*)", text):
+            raise UserError(f"{page}: no page shows what follows a cell's marker: {lost[1]}")
         yield from map(Block, in_cells(text))
         text = directives.prose(text)
     for found in directives.find(text, nested=True):

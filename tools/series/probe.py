@@ -38,6 +38,7 @@ def watch():
         (dist, "all_reduce", process.reduced),
         (dist, "broadcast", process.broadcasts),
         (dist, scatter, process.scatters),
+        (dist, "reduce_scatter", process.scatters),
     ):
         setattr(owner, name, _before(getattr(owner, name), note))
     atexit.register(process.tell)
@@ -64,6 +65,7 @@ class _Process:
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
         self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
         self.model, self.hook = lambda: None, None
+        self.root = lambda: None  # the module that was called first since the last step
         self.calls, self.in_threads = Counter(), ""  # of each module since the last step
         self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
         self.fault, _, spared = os.environ.get(FAULT, "").partition(":")
@@ -81,6 +83,8 @@ class _Process:
         self.facts["trace"] = f"traced {sum(counts)} all-reduces"
 
     def called(self, module, _):
+        if not self.calls:
+            self.root = weakref.ref(module)
         self.calls[id(module)] += 1  # not the module: kept, it would outlive its group
         if threading.current_thread() is not threading.main_thread():
             self.in_threads = ", in threads"
@@ -109,9 +113,12 @@ class _Process:
         self.optimizer, self.steps = optimizer, self.steps + 1
         passes = max(self.calls.values(), default=0)
         model = self.model()
+        if model and passes > self.calls[id(model)]:
+            self.facts["again"] = "computes blocks again"
         if passes > 1 and not model:
             self.facts["passes"] = f"{passes} forward passes per step{self.in_threads}"
         self.calls.clear()
+        self.counts(optimizer)
         self.optimizers[id(optimizer)] = optimizer
         self.stepped_by[id(optimizer)] += 1
         if model and model.require_backward_grad_sync:  # or it averages none
@@ -125,6 +132,23 @@ class _Process:
             if self.fault == "raise":
                 raise RuntimeError(MESSAGE)
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def counts(self, optimizer):
+        """What it keeps until the next step, if the optimizer updates tensors beside the model's:
+        the numbers in memory, each once.
+        """
+        model = [*self.root().parameters()] if self.root() else []
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        if {*map(id, own)} <= {*map(id, model)}:
+            return
+        state = [value for values in optimizer.state.values() for value in values.values()]
+        numbers = []
+        for tensors in (model + own, [p.grad for p in model + own if p.grad is not None], state):
+            storages = [tensor.untyped_storage() for tensor in tensors]
+            sizes = {storage.data_ptr(): storage.nbytes() // 4 for storage in storages}
+            numbers.append(sum(sizes.values()))
+        told = "keeps {} weights, {} gradients, {} numbers of state"
+        self.facts["kept"] = told.format(*numbers)
 
     def is_due(self):
         """In the last rank, at the second step of an epoch: by then all ranks have made the first
@@ -157,8 +181,9 @@ class _Process:
         held, size = (sum(one.numel() for one in ones) for ones in (shards, parameters))
         if held < size:
             self.facts["shards"] = f"holds {held} of {size} weights"
-            steps = max(self.stepped_by.values())
-            self.gradients = f"{self.scattered // steps} reduce-scatters per step"
+        if self.scattered:
+            number = self.scattered // max(self.stepped_by.values())
+            self.gradients = f"{_count(number, 'reduce-scatter')} per step"
         if len(counts := {*self.stepped_by.values()}) > 1:
             steps = " and ".join(map(str, sorted(counts, reverse=True)))
             self.facts["steps"] = f"optimizers made {steps} steps"

@@ -30,7 +30,7 @@ ORDER = [
     saving.saved_on_every_node,
     after_restart.from_the_newest, after_restart.where_saved, after_restart.with_the_optimizer,
     group.all_take_part,
-    equal_weights.stay_equal, equal_weights.gradient_is_mean,
+    equal_weights.stay_equal, equal_weights.gradient_is_mean, equal_weights.moved_before_ddp,
     shares.shared, shares.order_changes,
     printed_loss.reported_once, printed_loss.is_global,
     saving.saved_once, saving.saved_atomically, saving.saved_without_ddp,
@@ -45,8 +45,8 @@ OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
     gpt.same_gradient, gpt.prints_the_same, group.ends_well,
 ]  # fmt: skip
-WITH_THREE = [  # of the second run: three processes, one of which fails
+WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,
-    group.ends_when_a_rank_fails,
+    shares.shared, saving.saved_once, group.ends_when_a_rank_fails,
 ]  # fmt: skip
 EXTRA = {"survives-a-power-cut": saving.survives_a_power_cut}  # of an exercise alone

@@ -73,6 +73,9 @@ def where_saved(run):
     checkpoint there, load its weights, and start with the epoch after it.
     """
     if verdict := _judge(run):
+        arguments = run.first("arguments")
+        if verdict[0] and arguments and not arguments["resume"]:
+            return False, "with --checkpoint_path, it would refuse the file that it has saved"
         return verdict
     if run.all("fault") and not run.crash and len(run.attempts) < 2:
         return False, "after the failure, torchrun restarted nothing"

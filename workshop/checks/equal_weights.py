@@ -103,6 +103,20 @@ def gradient_is_mean(run):
     return True, f"compared in {compared} steps"
 
 
+@check("2_multigpu", "construct-the-ddp-model")
+def moved_before_ddp(run):
+    """The model is on its device before DDP wraps it.
+
+    DDP's constructor broadcasts the weights. On GPUs it fails if they are still in the CPU's
+    memory. Call model.to(self.device) first, and pass the result to DDP.
+    """
+    wrapped = run.all("wrapped")
+    for fact in wrapped:
+        if not fact["moved"]:
+            return False, f"{run.who(fact)} wraps a model that was not moved ({fact['where']})"
+    return True, f"{len(wrapped)} models" if wrapped else "no DDP"
+
+
 def _is(used, mean, weights, known):
     """Whether `used` is the mean, perhaps clipped, to one length or number by number; perhaps with
     the gradient of an L2 penalty, which is proportional to the weights, or to some of them.

@@ -31,9 +31,11 @@ def one_process_each(run):
     utils.num_processes() says, and give each its own number. Each then runs the whole training.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
+    own = {worker.process["pid"]: worker.process["parent"] for worker in run.processes}
+    if len(workers) > asked and any(own.get(parent) in own for parent in own.values()):
+        return False, f"{len(workers)} processes: those that the script started started others"
     if len(workers) >= asked:
         return True, f"{len(workers)} processes"
-    own = {worker.process["pid"]: worker.process["parent"] for worker in run.processes}
     if run.crash and own.get(run.crash["pid"]) in own:
         return None  # the parent has ended the others, perhaps before they began
     return False, f"{len(workers)} of {asked} processes{and_ending(run)}"
@@ -43,9 +45,9 @@ def one_process_each(run):
 def started_by_torchrun(run):
     """torchrun starts the processes that train.
 
-    It sets RANK, LOCAL_RANK and WORLD_SIZE in the environment of each, so the script must not start
-    any. The script refuses to run under torchrun unless the command in its docstring contains
-    torchrun.
+    It sets RANK, LOCAL_RANK, WORLD_SIZE and the address and port where they meet in the environment
+    of each, so the script must set none of these, and start no process. The script refuses to run
+    under torchrun unless the command in its docstring contains torchrun.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     torchruns = [worker for worker in workers if worker.process["torchrun"]]
@@ -55,6 +57,11 @@ def started_by_torchrun(run):
     refused = run.crash and run.crash["type"] == "UserError" and not run.attempts[0].trained
     if len(torchruns) < asked or refused:
         return False, ending(run) or f"torchrun started {len(torchruns)} of {asked} processes"
+    for worker in torchruns:
+        joining, given = worker.first("joining"), worker.process["port"]
+        if joining and joining["port"] and str(joining["port"]) != given:
+            told = f"{worker.name} went to port {joining['port']}, but torchrun had chosen {given}"
+            return False, told
     return True, f"{len(torchruns)} processes"
 
 
@@ -128,7 +135,7 @@ def device_of_its_own(run):
 
 @check("symptoms")
 def all_take_part(run):
-    """All ranks call every collective, in the same order.
+    """All ranks call every collective, in the same order, and wait for its end.
 
     A collective returns when every rank has called it. Look for one behind an `if` on the rank, for
     a `return`, `continue` or `break` that only some ranks take, or for a loop that is longer on one
@@ -151,6 +158,8 @@ def all_take_part(run):
                 )
     if run.stuck:
         return False, waiting(run)
+    if left := run.first("unawaited"):
+        return False, f"{run.who(left)} did not wait for its all_reduce ({left['where']})"
     members = run.attempts[0].ranks
     return (True, f"{len(calls(members[0]))} calls on each rank") if members else None
 

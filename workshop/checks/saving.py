@@ -95,6 +95,8 @@ def saved_without_ddp(run):
     DDP is a module around your model, so its state_dict prefixes every name. Save the state_dict of
     the model inside: then one process without DDP can load it too.
     """
+    if any(fact["through"] == "DistributedDataParallel" for fact in run.all("replicated")):
+        return False, "DDP wraps a model that DDP has wrapped already"
     for save in run.saves:
         names, weights = save.fact["names"], save.step["parameters"] if save.step else []
         for key in [leaf["key"] for leaf in save.fact["content"] if leaf["print"] in weights]:

@@ -16,6 +16,12 @@ recorder.PARTS.append("samples")
 def _watch_utils(utils):
     if choose := getattr(utils, "set_device", None):
         utils.set_device = recorder.around(choose, lambda i: recorder.fact("device", index=i))
+    if parse := getattr(utils, "parse_args", None):
+        utils.parse_args = recorder.around(parse, _note_arguments)
+
+
+def _note_arguments(manual, resume=False, *_, **__):
+    recorder.fact("arguments", resume=bool(resume))
 
 
 def _watch_asking(module):

@@ -10,8 +10,10 @@ import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from _ddp_doctor import optimizers, passes
+from _ddp_doctor import communication, optimizers, passes
 from _ddp_doctor.fingerprints import tensors_in
+from torch.nn.parallel import DataParallel
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim import optimizer as hooks
 
 FEW = 5000  # parameters; the gradients of a larger model are not recorded
@@ -19,27 +21,58 @@ FEW = 5000  # parameters; the gradients of a larger model are not recorded
 _fault = json.loads(os.environ.get("WORKSHOP_FAULT", "{}"))
 _trained = 0  # samples that a model saw
 _random = None  # the state of torch's generator before the running forward pass
+_moved = set()  # ids of the modules that were moved to a device
+_pending = {}  # by id: a collective that runs, and the line that started it
 _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's samples; its batches
 
 
 def watch():
     """The hooks of optimizers.py were registered before, so they run before these."""
     torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
-    dist.init_process_group = _noted(dist.init_process_group)
+    _note_before(dist, "init_process_group", _note_wanted)
+    _note_before(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
+    _note_before(DDP, "__init__", _note_wrapped)
+    communication.replace("all_reduce", _started)
+    for name in ("wait", "is_completed", "get_future"):
+        _note_before(dist.Work, name, lambda work, *_: _pending.pop(id(work), None))
+    recorder.at_end.append(_note_pending)
     hooks.register_optimizer_step_pre_hook(_before_step)
 
 
-def _noted(join):
-    @functools.wraps(join)
+def _note_before(place, name, note):
+    """Call `note` before a function, with its arguments."""
+    function = getattr(place, name)
+
+    @functools.wraps(function)
     def wrapped(*args, **kwargs):
-        _note_wanted(**kwargs)
-        return join(*args, **kwargs)
+        note(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(place, name, wrapped)
+
+
+@recorder.guarded
+def _note_wrapped(ddp, module=None, *_, **__):
+    recorder.fact("wrapped", moved=id(passes.bare(module)) in _moved, where=recorder.where())
+
+
+def _started(function):
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        if (work := function(*args, **kwargs)) is not None:
+            _pending[id(work)] = work, recorder.where()
+        return work
 
     return wrapped
 
 
+def _note_pending():
+    for _, where in _pending.values():
+        recorder.fact("unawaited", where=where)
+
+
 @recorder.guarded
-def _note_wanted(rank=-1, world_size=-1, **_):
+def _note_wanted(*_, rank=-1, world_size=-1, **__):
     """torch reads from the environment what is not passed."""
     passed = {"rank": rank, "world_size": world_size}
     found = {name: os.environ.get(name.upper()) if n < 0 else n for name, n in passed.items()}
@@ -83,6 +116,8 @@ def _note_batch(module, args, kwargs, output):
 
 def _expect(bare, args, kwargs, targets):
     """Add up the gradients of the mean squared error, computed apart from the script's graph."""
+    if isinstance(bare, DataParallel):
+        bare = bare.module  # torch.func refuses the wrapper
     if sum(p.numel() for p in bare.parameters()) > FEW:
         return
     learned = {name: p for name, p in bare.named_parameters() if p.requires_grad}

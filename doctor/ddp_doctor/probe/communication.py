@@ -31,16 +31,17 @@ def watch():
     DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
     DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
     for name in COLLECTIVES:
-        _replace(name, functools.partial(_collective, name))
+        replace(name, functools.partial(_collective, name))
     for name in ("send", "recv", "isend", "irecv"):
-        _replace(name, lambda send: around(send, _note_peer))
-    _replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
-    _replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
+        replace(name, lambda send: around(send, _note_peer))
+    replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
+    replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
     for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
         setattr(module, name, around(getattr(module, name), _note_device))
 
 
-def _replace(name, wrap):
+def replace(name, wrap):
+    """Put a wrapper in the place of a function of torch.distributed."""
     if hasattr(dist.distributed_c10d, name):
         wrapped = wrap(getattr(dist.distributed_c10d, name))
         for module in (dist, dist.distributed_c10d, dist.device_mesh):

@@ -41,6 +41,7 @@ _libraries = (
 )
 began = time.perf_counter()
 _file = _newest = None
+_held = []  # of a forked process, until it is known to be a rank
 
 
 def start():
@@ -83,8 +84,12 @@ def fact(kind, **fields):
 def _write(kind, text):
     if _file is None and kind in ("joining", "forward"):
         _open()  # this forked process is a rank
+        for held in _held:
+            os.write(_file, _line(held))
     if _file is not None:
         os.write(_file, _line(text))
+    elif len(_held) < 100:
+        _held.append(text)
 
 
 def _text(kind, **fields):
@@ -268,6 +273,7 @@ def is_recording():
 def _forked():
     global _file, _newest
     _file = _newest = None  # a DataLoader worker, unless it trains
+    _held.clear()
 
 
 def _watch_torch(torch):

@@ -1,0 +1,143 @@
+# %% [markdown]
+"""
+Memory: what fills a GPU, and activation checkpointing
+======================================================
+"""
+
+# %% [markdown]
+# **You will be able to** compute the memory of a training step before you have the GPU, and to trade
+# a part of it for time.
+#
+# **You need** the trainer of :doc:`5c_fast`.
+#
+# A step keeps four things: the weights, their gradients, the optimizer's state, and the
+# *activations*, which are the results in ``forward()`` that ``backward()`` needs. ``memory.py``
+# counts them for this trainer's model, with 4 sequences of 64 tokens in fp32, and computes them by
+# formulas:
+#
+# .. run::
+#    :expect: activations +counted +([\d,]+) +computed +\1
+#    :mark: activations
+#
+#    python docs/labs/memory.py | sed -n 1,5p
+#
+# The formulas count numbers of 4 bytes. A GPT with *L* blocks of width *C*, *h* heads, a vocabulary
+# of *V* and contexts of *T* tokens has 12 *LC*\ :sup:`2` + 13 *LC* + (*V* + *T* + 2) *C* weights.
+# The gradients are as many, and AdamW's state twice as many. So all three take 16 bytes per weight,
+# whatever the batch.
+#
+# The activations grow with the batch. A block keeps 16 *C* + *h* + 4 numbers per token:
+#
+# - 3 *C*: the inputs of the two ``LayerNorm`` and of attention's last product, and 2 *C*: the
+#   outputs of the ``LayerNorm``;
+# - 3 *C*: queries, keys and values;
+# - 8 *C*: what goes into ``gelu``, and what comes out;
+# - *h* + 4: a sum per head, and the means and deviations of the two ``LayerNorm``.
+#
+# (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
+# again.) What follows the blocks keeps 2 *C* + 2 + *V* numbers per token, and a copy of the last
+# weight.
+
+# %% [markdown]
+# Computing activations twice
+# ---------------------------
+#
+# .. lesson-diff:: checkpoint_activations
+#    :edit: compute-again
+#    :confirmed: 1ceec0518510
+#
+#    :torch:`checkpoint <torch.utils.checkpoint.checkpoint>` calls a block without keeping anything
+#    but its input. When ``backward()`` reaches the block, it calls the block again, this time
+#    keeping all, and then goes through it. So only one block has its activations at a time. Before
+#    the second call it restores the random state, so that dropout drops the same units.
+#
+# Then a block keeps *C* numbers per token. ``memory.py`` counts that, too:
+#
+# .. run::
+#    :expect: activations +counted +([\d,]+) +computed +\1
+#    :mark: activations
+#
+#    python docs/labs/memory.py | tail -n 5
+#
+# The result is the same, bit for bit, with dropout as well:
+#
+# .. run::
+#    :expect: equal, bit for bit
+#    :mark: equal, bit
+#
+#    echo --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 20 > options
+#    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m parallel.checkpoint_activations $(cat options) | tail -n 1
+#    python docs/labs/same.py mingpt.pt checkpoint_activations.pt | tail -n 1
+#
+# The price is a second ``forward()``. ``backward()`` takes twice as long as ``forward()``, so a step
+# should take 4/3 of the time:
+#
+# .. run::
+#    :expect: a step takes 1\.[1-7]\d times as long
+#    :mark: times
+#    :alone:
+#
+#    python docs/labs/memory.py time
+
+# %% [markdown]
+# Large models
+# ------------
+#
+# The same formulas for AdamW in fp32 and one sequence of 2,048 tokens per GPU. Under bf16 autocast,
+# activations take half, and a copy of the weights 2 bytes each:
+#
+# .. run::
+#    :expect: 405B
+#    :mark: 124M|405B
+#
+#    python docs/labs/memory.py large
+#
+# If a model does not fit, try these in order, since each costs more than the one before:
+#
+# #. a smaller micro-batch, with more of them per step (:doc:`5c_fast`);
+# #. ``bf16`` and ``--compile``;
+# #. activation checkpointing, for a third more computing;
+# #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
+#    (:doc:`parallel_fsdp`).
+#
+# The first three change the activations only. A 6.7B model has 107 GB of the rest, which more GPUs
+# must share. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how to count there.
+
+# %% [markdown]
+# What could go wrong
+# -------------------
+#
+# **"CUDA out of memory" all the same.** The largest part is not activations, or the logits are:
+# *V* numbers per token, which no block's checkpoint covers.
+#
+# **Other losses than before.** Code inside a block has an effect: it counts its calls, or draws from
+# a generator other than torch's, and now runs twice.
+#
+# **A warning about** ``use_reentrant``. Pass ``False``, as here. The older way needs inputs that
+# require gradients, and fails with ``find_unused_parameters``.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: parallel_memory
+#    :next: :doc:`parallel_zero`, which divides the other three parts among the processes
+#    :also: torch.utils.checkpoint.checkpoint, torch.autograd.graph.saved_tensors_hooks
+#
+#    You can now say what fills a GPU, and which remedy changes which part.
+#
+#    .. fold:: You double the width of a model. Which part grows how much?
+#
+#       Weights, gradients and state by four, because a block has 12 *C*\ :sup:`2` weights. The
+#       activations by two.
+#
+#    .. fold:: Why not checkpoint the whole model as one?
+#
+#       Then ``backward()`` computes the model again and keeps everything at once: as much as
+#       without checkpoints. With a checkpoint per block, it keeps one block's activations at a time.
+#
+#    .. fold:: Does checkpointing change what DDP sends?
+#
+#       No. It sends gradients, which are the same. But ``backward()`` takes longer, so it hides more
+#       of the sending.
