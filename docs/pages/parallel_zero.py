@@ -97,7 +97,7 @@ ZeRO by hand: a shard of everything
 #    :expect: keeps 11 weights, 11 gradients, 11 numbers of state
 #    :mark: keeps
 #
-#    python -m tools.series run --probe zero_by_hand 5 5
+#    python -m tools.series run --probe zero_by_hand@3 5 5
 
 # %%
 import re
@@ -109,7 +109,7 @@ stages = {"DDP": [21, 21, 21]}
 logs = (
     lab.run("python -m tools.series run --probe zero_by_hand@1 5 5"),
     lab.run("python -m tools.series run --probe zero_by_hand@2 5 5"),
-    lab.run("python -m tools.series run --probe zero_by_hand 5 5"),
+    lab.run("python -m tools.series run --probe zero_by_hand@3 5 5"),
 )
 for number, log in enumerate(logs, 1):
     found = re.search(r"keeps (\d+) weights, (\d+) gradients, (\d+) numbers", log)
@@ -143,7 +143,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #    python -m tools.series run multigpu_torchrun 20 20 | tail -n 1
 #    python -m tools.series run zero_by_hand@1 20 20 | tail -n 1
 #    python -m tools.series run zero_by_hand@2 20 20 | tail -n 1
-#    python -m tools.series run zero_by_hand 20 20 | tail -n 1
+#    torchrun --standalone --nproc_per_node=2 -m parallel.zero_by_hand 20 20 | tail -n 1
 #    python docs/labs/distance.py multigpu_torchrun.pt zero_by_hand_1.pt zero_by_hand_2.pt zero_by_hand.pt
 #
 # With more processes, a reduce-scatter may add in another order than an all-reduce, so the last
