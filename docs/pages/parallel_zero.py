@@ -48,13 +48,13 @@ ZeRO by hand: a shard of everything
 # The probe counts the numbers that a process keeps until the next step. DDP keeps 21 of each kind:
 #
 # .. run::
-#    :expect: keeps 32 weights, 32 gradients, 11 numbers of state
+#    :expect: keeps 32 weights, 32 gradients, 11 of state
 #    :mark: keeps
 #
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
 # The state is divided. The shard and its gradient are copies here, so there are 11 more of both.
-# (With mixed precision they are none, because the shard has fp32 and the model bf16.)
+# (A model that computes in bf16 needs that copy anyway, because the optimizer updates fp32.)
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -72,7 +72,7 @@ ZeRO by hand: a shard of everything
 #    with its own number. The whole gradient is freed before the step.
 #
 # .. run::
-#    :expect: keeps 32 weights, 11 gradients, 11 numbers of state
+#    :expect: keeps 32 weights, 11 gradients, 11 of state
 #    :mark: keeps
 #
 #    python -m tools.series run --probe zero_by_hand@2 5 5
@@ -94,7 +94,7 @@ ZeRO by hand: a shard of everything
 #    parameters stay the same objects, and are views of the new memory once ``_gather`` has made it.
 #
 # .. run::
-#    :expect: keeps 11 weights, 11 gradients, 11 numbers of state
+#    :expect: keeps 11 weights, 11 gradients, 11 of state
 #    :mark: keeps
 #
 #    python -m tools.series run --probe zero_by_hand@3 5 5
@@ -112,7 +112,7 @@ logs = (
     lab.run("python -m tools.series run --probe zero_by_hand@3 5 5"),
 )
 for number, log in enumerate(logs, 1):
-    found = re.search(r"keeps (\d+) weights, (\d+) gradients, (\d+) numbers", log)
+    found = re.search(r"keeps (\d+) weights, (\d+) gradients, (\d+) of state", log)
     stages[f"ZeRO {number}"] = [int(count) for count in found.groups()]
 
 told = "; ".join(f"{name} {sum(counts)}" for name, counts in stages.items())

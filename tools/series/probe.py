@@ -65,6 +65,7 @@ class _Process:
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
         self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
         self.model, self.hook = lambda: None, None
+        self.kept = ""
         self.root = lambda: None  # the module that was called first since the last step
         self.calls, self.in_threads = Counter(), ""  # of each module since the last step
         self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
@@ -147,8 +148,8 @@ class _Process:
             storages = [tensor.untyped_storage() for tensor in tensors]
             sizes = {storage.data_ptr(): storage.nbytes() // 4 for storage in storages}
             numbers.append(sum(sizes.values()))
-        told = "keeps {} weights, {} gradients, {} numbers of state"
-        self.facts["kept"] = told.format(*numbers)
+        told = ", keeps {} weights, {} gradients, {} of state"
+        self.kept = told.format(*numbers)
 
     def is_due(self):
         """In the last rank, at the second step of an epoch: by then all ranks have made the first
@@ -208,7 +209,7 @@ class _Process:
             started = "mp.spawn"
         group = "no group" if self.rank == "no rank" else "group left"
         group = "group not left" if self.dist.is_initialized() else group
-        lines = [self.rank, f"started by {started}", *self.facts.values()], [
+        lines = [self.rank + self.kept, f"started by {started}", *self.facts.values()], [
             self.gradients, self.loss, group, f"weights {weights:.9f}"
         ]  # fmt: skip
         text = "".join(f"probe | {' | '.join(facts)}\n" for facts in lines)
