@@ -135,9 +135,9 @@ What is DDP
 #
 # - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
-# - **Average buffers**, such as the running mean of batch normalisation. DDP's ``forward()``
-#   broadcasts rank 0's buffers instead, if the one before it was a training step. So the first
-#   batch of a validation does too, and a rank must not validate alone.
+# - **Average buffers**, such as the running mean of batch normalisation. Instead, each
+#   ``forward()`` that follows a training step broadcasts rank 0's buffers. The first one of a
+#   validation does too, so a rank must not validate alone.
 # - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
 #   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
 # - **Distribute the data.** The sampler gives each rank its own samples.

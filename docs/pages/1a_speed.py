@@ -128,8 +128,8 @@ axes[0].tick_params(length=0)
 #    2 (*N* − 1) / *N* × *S*
 #
 # bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
-# that it sends. For 400,000 floats the count agrees with the formula. The other two tensors cannot
-# be cut into equal chunks:
+# that it sends. For 400,000 floats the count agrees with the formula. Tensors of 400,001 and 3
+# floats have no equal chunks:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere

@@ -296,8 +296,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model, as the top of this page shows. DDP is faster if an all-reduce takes under
-# half of a one-process step: :doc:`5c_fast`.
+# Not with this model, as the top of this page shows. Two processes win if the all-reduce takes less
+# time than the half step that they save: :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

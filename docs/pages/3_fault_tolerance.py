@@ -204,8 +204,9 @@ Fault tolerance
 # other weights.
 #
 # On GPUs the last bits may differ, because some kernels add in varying order. On more than two
-# ranks, the first step after a restart may round differently ("Fewer messages" in :doc:`5c_fast`).
-# A model with dropout also needs the state of the random generator, which :doc:`5b_robust` saves.
+# ranks, the first step after a restart may round differently ("Fewer messages, copies and kernels"
+# in :doc:`5c_fast`). A model with dropout also needs the state of the random generator, which
+# :doc:`5b_robust` saves.
 
 # %%
 import re

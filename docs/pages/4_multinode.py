@@ -32,8 +32,8 @@ Multi-node training
 #
 # ``launch/torchrun_env.sh`` sets torchrun's other options through variables. After
 # ``ENDPOINT=node1:29500 . launch/torchrun_env.sh``, the command ``torchrun --nnodes=2
-# multinode.py`` is enough. (With ``NPROC=2`` before ``ENDPOINT``, each node starts two processes.)
-# Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
+# multinode.py`` is enough. Each node then starts one process, or ``NPROC``, set before
+# ``ENDPOINT``. Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -226,11 +226,11 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # **Nothing happens at all.** Each agent waits silently for the others: 15 minutes without the
-# variables, ten minutes if another node is missing, and two or more if it cannot reach the
-# endpoint: the name is wrong, a firewall closes the port, or that node was not started.
-# ``launch/check_cluster.py``, run on every node, says which case it is (:doc:`launchers`). On every
-# node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
-# Also, ``getent hosts $(hostname)`` must print the node's own address.
+# variables, ten minutes if a node is missing, and two or more if it cannot reach the endpoint
+# because of a wrong name, a firewall, or a node that was not started. ``launch/check_cluster.py``,
+# run on every node, says which case it is (:doc:`launchers`). On every node, ``getent hosts node1``
+# must print the same address, and not one that begins with ``127.``. Also, ``getent hosts
+# $(hostname)`` must print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because

@@ -216,7 +216,7 @@ axes.legend()
 #
 # The losses agree up to rounding, because one process adds the same numbers in another order. Such
 # differences grow at a high learning rate: at the default, 8 · 10\ :sup:`-3`, the losses of one and
-# two processes are 10\ :sup:`-3` apart at step 300, even in 64 bits
+# two processes are 10\ :sup:`-3` apart at step 300, even with 64-bit floats
 # (``tools/bench/results/soak.txt``). So to look for a mistake, compare the first steps of two runs,
 # or use a low rate.
 

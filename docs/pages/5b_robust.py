@@ -37,7 +37,7 @@ Robust training
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. If the run is killed before the copy is on the disk, it resumes
 #    from the previous checkpoint. Each save waits for the one before it. So a failure costs at most
-#    the steps since the last save that reached the disk: two intervals.
+#    2 × ``--save_every`` steps: those since the last save on disk.
 #
 #    The file also records its model and its text, so that no other run overwrites it.
 #
@@ -120,9 +120,9 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 #    Once told to stop, the ranks save without another validation, which might take too long. They
 #    wait until the checkpoint is on the disk, and for each other. ``os._exit`` ends the process
-#    with a status other than 0. If only a worker got the signal, ``torchrun`` restarts all workers
-#    or, without a restart left, fails, and a scheduler that restarts failed jobs starts this job
-#    again. If ``torchrun`` itself got the signal, it fails anyway.
+#    with a status other than 0. If only a worker got the signal, ``torchrun`` restarts all workers.
+#    If no restart is left, or it got the signal itself, it fails, and a scheduler can start the job
+#    again.
 #
 # .. run::
 #    :expect: Resuming after step \d+

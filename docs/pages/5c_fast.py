@@ -130,8 +130,8 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
 #    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
-#    only if sending overlaps ``backward()``. One process sends nothing, and with accumulation only
-#    the last part sends: then the trainer allows no cuts.
+#    only if sending overlaps ``backward()``. With one process or accumulation (only the last part
+#    sends), the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
 #    ``_orig_mod.``.
@@ -176,7 +176,7 @@ Fast training
 #
 # * C grows with the tokens of a step. R does not, because there are as many gradients as weights.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
-#   latency, the time until the first byte has arrived, which grows with the number of processes.
+#   latency, which every round pays, and rounds grow with the number of processes.
 # * Several buckets would hide a part of R behind ``backward()``, but both models have only one.
 #
 # So give each process enough to do: enlarge the batch with the number of processes. This changes
@@ -234,8 +234,8 @@ figure.legend(loc="outside upper center", ncols=2)
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
-#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Here that is only
-#   because compiled code multiplies by MKL. Both are meant for GPUs: see :doc:`5d_gpus`.
+#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). The only reason is
+#   that compiled code uses MKL. ``bf16`` and ``--compile`` suit GPUs: :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

@@ -24,9 +24,9 @@ Batch size and learning rate
 # batch size would. (Dropout and batch normalisation are exceptions, because they depend on how the
 # batch is divided.)
 #
-# The average is wrong if the ranks have different numbers of samples or tokens. To correct it, each
-# rank multiplies its summed loss by the number of processes, by which DDP divides, and divides it
-# by the count over *all* ranks (one all-reduce).
+# The average is wrong if the ranks have different numbers of samples or tokens. To correct it,
+# divide each rank's summed loss by the count over *all* ranks (one all-reduce), and multiply it by
+# the number of processes, since DDP divides by that.
 
 # %% [markdown]
 # A test
@@ -108,8 +108,8 @@ axes.legend()
 # - **To train faster**, keep the batch size per process and raise the learning rate with the global
 #   batch. For SGD the usual rule is linear: twice the batch, twice the rate, raised gradually over
 #   the first epochs. (`Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ trained with a batch
-#   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, the rate often grows by
-#   the square root of that. Both rules have a limit: beyond a certain size, a larger batch gains
+#   of 8,192 on 256 GPUs as accurately as with a batch of 256.) For Adam, four times the batch often
+#   gets twice the rate. Both rules have a limit: beyond a certain size, a larger batch gains
 #   nothing.
 # - **Do not** multiply the averaged gradients by the number of processes to get their sum. With SGD
 #   this multiplies the learning rate.

@@ -82,8 +82,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # The prediction
 # --------------
 #
-# ``predicted`` is for a step that takes the measured time without sending, plus the time of an
-# all-reduce by the formula of :doc:`1a_speed`:
+# ``predicted`` adds the formula of :doc:`1a_speed` for an all-reduce to the time of both nodes'
+# step, measured without sending:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
@@ -94,10 +94,10 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it, by up to a third here. The table
-# above and the one below vary from run to run: the link at 100 Mbit/s and 1 ms has other times in
-# each. Without limit and latency, gloo's work decides, and the prediction is wrong: it says that
-# two nodes win, and they lose.
+# the work of TCP and gloo. So the measured speed is below it, by up to a third over the limited
+# links. The table above and the one below vary from run to run: the link at 100 Mbit/s and 1 ms has
+# other times in each. Without limit and latency, gloo's work decides, and the prediction is wrong:
+# it says that two nodes win, and they lose.
 
 # %% [markdown]
 # The samples of a step are what matters
@@ -151,8 +151,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #      - 2,700
 #
 # With 1.5 times the tokens of the table, ``backward()``, which is two thirds of computing, can hide
-# all of the sending. *B* is the bandwidth of the whole node, because a ring through all GPUs enters
-# each node once.
+# all of the sending. *B* is the whole node's bandwidth: in a ring, only one of its GPUs sends to
+# another node.
 
 # %% [markdown]
 # What to do about a slow link

@@ -10,11 +10,10 @@ FSDP: each process keeps a shard
 #
 # **You need** the trainer of :doc:`5c_fast`. :doc:`parallel_zero` shows by hand what FSDP does.
 #
-# With DDP, each process keeps every weight, its gradient and AdamW's two averages: 16 bytes per
-# weight in fp32. A model of 7 billion weights takes 112 GB that way, however many GPUs there are.
-# FSDP (*fully sharded data parallel*, `Zhao et al. 2023 <https://arxiv.org/abs/2304.11277>`__) cuts
-# each of these tensors into as many shards as there are processes, and each process keeps one. On
-# 8 GPUs, the same model takes 14 GB on each.
+# With DDP, each process keeps every weight, its gradient and AdamW's two averages. FSDP (*fully
+# sharded data parallel*, `Zhao et al. 2023 <https://arxiv.org/abs/2304.11277>`__) cuts each of
+# these tensors into as many shards as there are processes, and each process keeps one. On 8 GPUs, 7
+# billion weights take 14 GB on each instead of 112.
 #
 # A matrix product needs a whole weight, though. So before a layer computes, the processes send each
 # other their shards of this layer (an *all-gather*), and free the whole weights afterwards. In
@@ -31,10 +30,10 @@ FSDP: each process keeps a shard
 #    :confirmed: 0f6d24b33359
 #
 #    **The shards.** ``fully_shard`` moves the weights of a module to the device, and replaces each
-#    by a ``DTensor`` with this process's shard. What one call covers is gathered together. With a
-#    call per block, two blocks at most are whole at a time: this one and the next. The
-#    last call covers the rest, which FSDP calls the *root*: the embeddings and the last
-#    ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
+#    by a ``DTensor`` with this process's shard, a part of its rows. What one call covers is
+#    gathered together. With a call per block, about two blocks are whole at a time on a GPU, this
+#    one and the next, besides the *root*. That is what the last call covers: the embeddings and the
+#    last ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
 #
 #    **The optimizer** must be made afterwards. It then finds shards where it expects weights, so
 #    its state is sharded as well, and ``step()`` updates the shards without a message.
@@ -75,9 +74,10 @@ FSDP: each process keeps a shard
 #    :edit: send-once-per-step
 #    :confirmed: c8aeb8296905
 #
-#    This is FSDP's ``no_sync``. Until the last part, each process adds up the gradients of *all*
-#    weights, whole, because a shard's gradient is known only after a reduce-scatter. That takes 4
-#    bytes per weight, so leave the line out if memory is what you lack.
+#    This is FSDP's ``no_sync`` for gradients. The weights are still gathered in each part. Until
+#    the last part, each process adds up the gradients of *all* weights, whole, because a shard's
+#    gradient is known only after a reduce-scatter. That takes 4 bytes per weight, so leave the line
+#    out if memory is what you lack.
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step
@@ -103,7 +103,7 @@ FSDP: each process keeps a shard
 #    **Loading.** ``distribute_tensor`` is the way back: each rank keeps its own shard of a tensor
 #    that all ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that
 #    is the model. The optimizer has no state before its first step, so the trainer makes one step,
-#    whose changes the checkpoint then replaces.
+#    on any batch, and the checkpoint then replaces all that it changed.
 #
 #    **The broadcast** uses another group, over gloo. Over NCCL it would pass through the memory of the
 #    GPUs, and there is no room for the whole model.
@@ -123,7 +123,8 @@ FSDP: each process keeps a shard
 #    python docs/labs/distance.py ddp.pt fsdp.pt
 #
 # So a run that has outgrown DDP continues under FSDP, and ``mingpt.sample`` reads its checkpoint.
-# A kill costs as much as with DDP. Here ``kill.py`` kills a worker after step 30:
+# A kill costs as much as with DDP. Here ``kill.py`` kills a worker after step 30. The save of that
+# step was not complete, so the run resumes after step 20:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
@@ -136,16 +137,20 @@ FSDP: each process keeps a shard
 # -------------
 #
 # - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. FSDP
-#   sends three: one for the gradients, and one for each time that the weights are gathered.
-#   ``fully_shard(part, reshard_after_forward=False)`` keeps a part whole from forward to backward,
-#   which saves one of the three and costs the memory. The root, sharded last, is not resharded by
-#   default, because ``backward()`` needs it first.
+#   sends three if a step has one part: one for the gradients, and one for each time that the
+#   weights are gathered. Under autocast it gathers fp32; ``fully_shard(part,
+#   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` halves that. ``fully_shard(part,
+#   reshard_after_forward=False)`` keeps a part whole from forward to backward, which saves one of
+#   the three and costs the memory. The root, sharded last, is not resharded by default, because
+#   ``backward()`` needs it first.
 # - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in another
-#   stream. A small block computes too briefly to hide that, as on this CPU.
-# - **Host memory.** Each process builds the whole model before it is sharded. If the host lacks
-#   room for that, build it on the device ``meta`` and fill the shards after ``fully_shard``.
-# - **Saving.** All shards travel to one process per node. Checkpoints for very large models are
-#   saved in shards instead: ``torch.distributed.checkpoint``.
+#   stream. A small block computes too briefly to hide that, and a CPU hides nothing: this GPT
+#   trains several times slower here than under DDP.
+# - **Host memory.** Each process builds the whole model before it is sharded, and holds the whole
+#   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
+#   fill the shards after ``fully_shard``, and save in shards.
+# - **Saving.** All shards travel to all processes, though one per node keeps them. Very large
+#   models are saved in shards instead: ``torch.distributed.checkpoint``.
 #
 # Nothing on this page was measured on a GPU yet.
 

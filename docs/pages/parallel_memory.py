@@ -12,8 +12,9 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # A step keeps four things: the weights, their gradients, the optimizer's state, and the
 # *activations*, which are the results in ``forward()`` that ``backward()`` needs. ``memory.py``
-# counts them for this trainer's model, with 4 sequences of 64 tokens in fp32, and computes them by
-# formulas:
+# counts them for this trainer's model, with 4 sequences of 64 tokens in fp32 and without dropout,
+# and computes them by formulas. Their sum is an upper bound, but for temporary tensors and what the
+# library itself takes:
 #
 # .. run::
 #    :expect: activations +counted +([\d,]+) +computed +\1
@@ -32,11 +33,12 @@ Memory: what fills a GPU, and activation checkpointing
 #   outputs of the ``LayerNorm``;
 # - 3 *C*: queries, keys and values;
 # - 8 *C*: what goes into ``gelu``, and what comes out;
-# - *h* + 4: a sum per head, and the means and deviations of the two ``LayerNorm``.
+# - *h* + 4: the logarithm of softmax's sum per head, and the means and deviations of the two
+#   ``LayerNorm``.
 #
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
 # again.) What follows the blocks keeps 2 *C* + 2 + *V* numbers per token, and a copy of the last
-# weight.
+# weight, padded to a multiple of 64.
 
 # %% [markdown]
 # Computing activations twice
@@ -70,8 +72,9 @@ Memory: what fills a GPU, and activation checkpointing
 #    torchrun --standalone --nproc_per_node=2 -m parallel.checkpoint_activations $(cat options) | tail -n 1
 #    python docs/labs/same.py mingpt.pt checkpoint_activations.pt | tail -n 1
 #
-# The price is a second ``forward()``. ``backward()`` takes twice as long as ``forward()``, so a step
-# should take 4/3 of the time:
+# The price is at most a second ``forward()``. ``backward()`` computes twice as much as
+# ``forward()``, so that is a third more. (Without dropout, a block's last product is left out,
+# because ``backward()`` does not need its result.) On this CPU, with a small model:
 #
 # .. run::
 #    :expect: a step takes 1\.[1-7]\d times as long
@@ -84,8 +87,10 @@ Memory: what fills a GPU, and activation checkpointing
 # Large models
 # ------------
 #
-# The same formulas for AdamW in fp32 and one sequence of 2,048 tokens per GPU. Under bf16 autocast,
-# activations take half, and a copy of the weights 2 bytes each:
+# The same formulas for AdamW in fp32, one sequence of 2,048 tokens per GPU and GPT-2's vocabulary.
+# (The largest has the depth and width of Llama 3 405B.) The last column includes the block that
+# ``backward()`` computes again. Under bf16 autocast, a block keeps little more than half, and
+# copies of the weights take 2 bytes each. The logits and what checkpoints keep stay fp32:
 #
 # .. run::
 #    :expect: 405B
@@ -93,26 +98,27 @@ Memory: what fills a GPU, and activation checkpointing
 #
 #    python docs/labs/memory.py large
 #
-# If a model does not fit, try these in order, since each costs more than the one before:
+# If a model does not fit, try these in order:
 #
-# #. a smaller micro-batch, with more of them per step (:doc:`5c_fast`);
+# #. more and smaller parts per step (:doc:`5c_fast`);
 # #. ``bf16`` and ``--compile``;
-# #. activation checkpointing, for a third more computing;
+# #. activation checkpointing, for up to a third more computing;
 # #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
 #    (:doc:`parallel_fsdp`).
 #
-# The first three change the activations only. A 6.7B model has 107 GB of the rest, which more GPUs
-# must share. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how to count there.
+# The first three do not make the rest smaller. A 6.7B model has 107 GB of it, which more GPUs must
+# share. Checkpointing and sharding combine: call ``fully_shard`` afterwards. Nothing on this page
+# was measured on a GPU; :doc:`5d_gpus` says how to count there.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
 # **"CUDA out of memory" all the same.** The largest part is not activations, or the logits are:
-# *V* numbers per token, which no block's checkpoint covers.
+# *V* numbers per token, which no block's checkpoint covers. Compute the loss in chunks of tokens.
 #
-# **Other losses than before.** Code inside a block has an effect: it counts its calls, or draws from
-# a generator other than torch's, and now runs twice.
+# **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
+# updates its averages, or the block draws from a generator other than torch's.
 #
 # **A warning about** ``use_reentrant``. Pass ``False``, as here. The older way needs inputs that
 # require gradients, and fails with ``find_unused_parameters``.

@@ -15,16 +15,16 @@ ZeRO by hand: a shard of everything
 # and more processes do not make them fewer. A model of 7 billion weights takes 112 GB on each GPU.
 #
 # ZeRO (*zero redundancy optimizer*, `Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__)
-# keeps each number on one process only. It has three stages: the first divides the optimizer's
-# state, the second also the gradients, the third also the weights. The three edits on this page
-# make them in :doc:`4_multinode`'s script, whose model has 21 weights. So two processes can keep 11
-# numbers each: the shards must have one size, and the last ends with a zero.
+# removes these copies, in three stages: the first divides the optimizer's state, the second also
+# the gradients, the third also the weights. The three edits on this page make them in
+# :doc:`4_multinode`'s script, whose model has 21 weights. So two processes can keep 11 numbers
+# each: the shards must have one size, and the last ends with a zero.
 
 # %% [markdown]
 # Stage 1: the optimizer's state
 # ------------------------------
 #
-# An optimizer treats each number by itself. So a process can update some of the weights, and needs
+# SGD and Adam treat each number by itself. So a process can update some of the weights, and needs
 # the state of these only. The others get the new weights from it.
 #
 # .. lesson-diff:: zero_by_hand
@@ -43,7 +43,7 @@ ZeRO by hand: a shard of everything
 #    *all-gather* sends every rank the shards of all others.
 #
 #    **A checkpoint** has the whole momentum, so a run may continue with another number of processes.
-#    To gather it, every rank must call ``_whole``, before those that do not save return.
+#    Every rank must call ``_whole``, so this comes before the ``return`` of those that do not save.
 #
 # The probe counts the numbers that a process keeps until the next step. DDP keeps 21 of each kind:
 #
@@ -68,8 +68,8 @@ ZeRO by hand: a shard of everything
 #    :edit: scatter-the-gradients
 #    :confirmed: c6e7bb4d875a
 #
-#    ``reduce_scatter`` gets one part for each rank, and leaves this rank the sum of all ranks' parts
-#    with its own number. The whole gradient is freed before the step.
+#    ``reduce_scatter`` gets one part for each rank, and leaves rank *r* the sum, over all ranks, of
+#    part *r*. The whole gradient is freed before the step.
 #
 # .. run::
 #    :expect: keeps 32 weights, 11 gradients, 11 of state
@@ -77,14 +77,14 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@2 5 5
 #
-# One reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 costs no more
-# messages than DDP.
+# One reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 sends as much as
+# DDP, as long as a step has one part.
 
 # %% [markdown]
 # Stage 3: the weights
 # --------------------
 #
-# Only ``forward()`` and ``backward()`` need whole weights.
+# Only ``forward()``, ``backward()`` and a checkpoint need whole weights.
 #
 # .. lesson-diff:: zero_by_hand
 #    :edit: free-the-weights
@@ -133,8 +133,9 @@ figure.legend(loc="outside upper right", ncols=3)
 # The same result
 # ---------------
 #
-# Nothing on this page changes what is computed, only where. With two processes, each stage ends
-# with the weights and the momentum of DDP, bit for bit:
+# Nothing on this page changes what is computed, only where. (A model with buffers would also need
+# DDP's broadcast of them.) With two processes, each stage ends with the weights and the momentum of
+# DDP, bit for bit:
 #
 # .. run::
 #    :expect: zero_by_hand.pt from multigpu_torchrun.pt: weights 0\.0e\+00, momenta 0\.0e\+00
@@ -159,7 +160,7 @@ figure.legend(loc="outside upper right", ncols=3)
 # stage    bytes per weight    for N = 8   numbers sent per weight and step, at most
 # =======  ==================  ==========  =========================================
 # DDP      16                  16          2
-# 1        8 + 8/N             9           3: an all-reduce, an all-gather
+# 1        8 + 8/N             9           3 here, 2 with a reduce-scatter
 # 2        4 + 12/N            5.5         2: a reduce-scatter, an all-gather
 # 3        16/N                2           2 here, 3 in practice
 # =======  ==================  ==========  =========================================
@@ -171,7 +172,8 @@ figure.legend(loc="outside upper right", ncols=3)
 # sending overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by
-# layer, as FSDP: :doc:`parallel_fsdp`. DeepSpeed has all three (:doc:`three_systems`).
+# layer, as FSDP (:doc:`parallel_fsdp`), which with ``reshard_after_forward=False`` is close to
+# stage 2. DeepSpeed has all three (:doc:`three_systems`).
 
 # %% [markdown]
 # What could go wrong
@@ -185,7 +187,8 @@ figure.legend(loc="outside upper right", ncols=3)
 # **Ranks hang at the first save.** Only the rank that saves calls ``all_gather``.
 #
 # **A clipped gradient is too long.** ``clip_grad_norm_`` on one rank's shard finds the length of
-# that part. Add up the squares over all ranks first. FSDP's tensors do so by themselves.
+# that part, and each rank scales by another factor. Add up the squares over all ranks first. FSDP's
+# tensors do so by themselves.
 
 # %% [markdown]
 # What you can do now

@@ -20,7 +20,7 @@ Where the time goes
 #    The rank waits for its next batch.
 #
 # Computing
-#    Forward, backward and the optimizer's step.
+#    Forward, backward and the optimizer's step (in two cases a sleep, as of a GPU).
 #
 # Communication
 #    The all-reduce of the gradients, from the moment at which *all* ranks have entered it.
