@@ -182,7 +182,7 @@ figure.legend(loc="outside upper right", ncols=3)
 # **The gradients grow from step to step.** The optimizer knows the shard only, and
 # ``optimizer.zero_grad()`` clears no other gradient.
 #
-# **The model does not change.** Each rank has updated its shard, and nobody gathers the shards.
+# **The model does not change.** Each rank has updated its shard, and no rank gathers the shards.
 #
 # **Ranks hang at the first save.** Only the rank that saves calls ``all_gather``.
 #
