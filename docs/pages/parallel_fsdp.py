@@ -175,7 +175,7 @@ FSDP: each process keeps a shard
 # -------------------
 #
 # .. page-end:: parallel_fsdp
-#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :next: :doc:`parallel_hsdp`, for several nodes
 #    :also: torch.distributed.fsdp.fully_shard, torch.distributed.tensor <torch.distributed.tensor>, torch.distributed.checkpoint <torch.distributed.checkpoint>
 #
 #    You can now shard a model with two lines, keep its checkpoints independent of the number of

@@ -18,11 +18,11 @@ from tests.worlds import world
 _turn = threading.Lock()
 
 
-def train(folder, text, size, start=None, script=trainer, **others):
+def train(folder, text, size, start=None, script=trainer, nodes=1, **others):
     """Train by ranks in threads, without dropout, which would draw from one generator for all.
 
     `script` is the trainer's module, or one derived from it. Returns rank 0's checkpoint, its
-    curves of validation and training, and what was printed.
+    curves of validation and training, how many weights each rank holds, and what was printed.
     """
     folder.mkdir(exist_ok=True)
     where = {"data": str(text), "cache": str(folder / "data"), "precision": "fp32"}
@@ -35,6 +35,7 @@ def train(folder, text, size, start=None, script=trainer, **others):
         dataset, model, optimizer = script.load_train_objs(args)
         loader = script.prepare_dataloader(dataset, args)
         script.Trainer(model, loader, optimizer, args).train(args.total_steps)
+        return sum(getattr(p, "_local_tensor", p).numel() for p in model.parameters())
 
     seed, build = torch.manual_seed, Config.build
 
@@ -47,10 +48,11 @@ def train(folder, text, size, start=None, script=trainer, **others):
         patch.setattr(signal, "signal", lambda *_: None)  # only a main thread may set a handler
         patch.setattr(torch, "manual_seed", lambda seed: None)
         patch.setattr(Config, "build", built_alone)
-        world(size, work)
+        held = world(size, work, nodes)
     return SimpleNamespace(
         checkpoint=torch.load(folder / "0.pt"),
         val=curve(folder, name="0"),
         train=curve(folder, "train_loss", name="0"),
+        held=held,
         out=out.getvalue(),
     )

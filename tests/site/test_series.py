@@ -19,6 +19,7 @@ SERIES = [
     "parallel_memory",
     "parallel_zero",
     "parallel_fsdp",
+    "parallel_hsdp",
 ]  # fmt: skip
 
 

@@ -185,6 +185,9 @@ class _Process:
         if self.scattered:
             number = self.scattered // max(self.stepped_by.values())
             self.gradients = f"{_count(number, 'reduce-scatter')} per step"
+            if large := sum(times for size, (times, _) in self.reductions.items() if size > 2):
+                each = large // max(self.stepped_by.values())
+                self.gradients = f"{self.gradients[:-9]} and {_count(each, 'all-reduce')} per step"
         if len(counts := {*self.stepped_by.values()}) > 1:
             steps = " and ".join(map(str, sorted(counts, reverse=True)))
             self.facts["steps"] = f"optimizers made {steps} steps"
