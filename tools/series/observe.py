@@ -5,12 +5,13 @@ empty folder. An observation may ask for a fault in both runs:
 
     kill      SIGKILL for the last rank, when a checkpoint is on the disk (tools/series/probe.py)
     raise     an exception in the last rank, without restarts by torchrun
-    new-disk  a second run, of more epochs, in which node1 (with rank 0) has lost its checkpoint; it
+    new-disk  a second run, of more epochs, in which node1 (with rank 0) has lost its disk; it
               ends at the first line that shows where training begins
     stop      SIGTERM for torchrun, after the first line that has a loss
 """
 
 import re
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -98,9 +99,16 @@ def output(stage: Stage, args: tuple[str, ...], fault: str | None = None) -> str
         if fault != "new-disk":
             return run(args)
         run(args)
-        (folder / "node1" / stage.file).with_suffix(".pt").unlink(missing_ok=True)
-        more = str(int(args[0]) + int(args[1]))
-        return run([more, *args[1:]], until=BEGINS)
+        shutil.rmtree(folder / "node1")
+        return run(_longer(args), until=BEGINS)
+
+
+def _longer(args):
+    """The arguments of twice as many steps, or of as many epochs more as are between two saves."""
+    if "--total_steps" in args:
+        at = args.index("--total_steps") + 1
+        return [*args[:at], str(2 * int(args[at])), *args[at + 1 :]]
+    return [str(int(args[0]) + int(args[1])), *args[1:]]
 
 
 def _save_every(args):

@@ -1,0 +1,265 @@
+r"""Train a GPT whose shards are saved in the background, each by its process.
+
+Run this on every node; node1 is the name of one of them:
+
+    torchrun --nnodes=2 --nproc_per_node=2 --rdzv-backend=c10d \
+    --rdzv-endpoint=node1:29500 -m parallel.dcp
+"""
+
+import math
+import os
+import shutil
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import clip_grad_norm_
+
+import mingpt.main
+import utils
+from guard import UserError
+from mingpt import checkpoints, data
+from mingpt.metrics import Metrics
+
+
+def ddp_setup():
+    """Join the process group: one process per device."""
+    device_id = utils.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = dist.get_default_backend_for_device(utils.device())
+    dist.init_process_group(backend, device_id=device_id)
+
+
+class Trainer:
+    def __init__(self, model, train_data, optimizer, args):
+        self.device = utils.device()
+        self.model = model
+        if args.compile:
+            self.model.compile()
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = args.save_every
+        self.path = args.checkpoint_path
+        self.folder = Path(self.path).with_suffix("")  # of the shards
+        self.args = args
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=args.fp16)
+        torch.manual_seed(args.seed + dist.get_rank())  # own dropout
+        self.file = checkpoints.CheckpointFile(args, model, train_data)
+        # A group for saving: its messages must not meet those of training.
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        self.node, _ = dist.new_subgroups(local, backend="gloo")
+        self.thread = ThreadPoolExecutor(1)
+        self.saved = self.thread.submit(int)  # nothing
+        self._load_checkpoint()
+        self.metrics = Metrics(args, model, train_data, self.steps_run)
+
+    def _loss(self, source, targets):
+        """Summed over the tokens: sums add up, at any number of processes."""
+        with torch.autocast(self.device.type, **self.args.autocast):
+            return self.model(source, targets)
+
+    def _run_batch(self, source, targets, is_last):
+        self.model.set_requires_gradient_sync(is_last)
+        loss = self._loss(source, targets) / targets.numel()
+        self.scaler.scale(loss / self.train_data.accumulation).backward()
+        return loss.detach()
+
+    def _run_step(self, step):
+        self.optimizer.zero_grad()
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
+        batches = self.train_data[step]
+        for number, (source, targets) in enumerate(batches, 1):
+            loss = self._run_batch(source, targets, number == len(batches))
+            # Summed on the device: .item() would wait for it at every step.
+            totals[0] += loss * len(source)
+            totals[1] += len(source)
+        self.scaler.unscale_(self.optimizer)  # before their norm is taken
+        clip_grad_norm_(self.model.parameters(), self.args.grad_clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if not self.metrics.is_due(step):
+            return
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
+            return
+        self.metrics.trained(step, totals)
+
+    @torch.no_grad()
+    def _validate(self, step):
+        self.model.eval()
+        totals = torch.zeros(2, device=self.device)  # summed loss, count
+        for source, targets in data.validation(self.train_data, self.args):
+            totals[0] += self._loss(source, targets)
+            totals[1] += (targets != data.PADDING).sum()
+        self.model.train()
+        dist.all_reduce(totals)  # every rank must call this, or the others hang
+        if dist.get_rank() != 0:
+            return
+        self.metrics.validated(step, totals)
+
+    def _shards(self):
+        """This rank's shards of the weights and of the optimizer's state."""
+        optimizer = self.optimizer.state_dict()["state"]
+        return {"model": self.model.state_dict(), "optimizer": optimizer}
+
+    def _save_checkpoint(self, step):
+        states = [None] * dist.get_world_size()
+        dist.all_gather_object(states, checkpoints.rng_state(self.device))
+        self._wait()
+        self.saved = dcp.async_save(
+            self._shards(), checkpoint_id=self.folder / str(step + 1),
+            process_group=self.node)
+        if dist.get_node_local_rank() != 0:
+            return
+        checkpoint = {
+            "model": {},
+            "optimizer": {},
+            "scaler": self.scaler.state_dict(),
+            "rng": states,
+            "steps_run": step + 1,
+        }
+        self.saved = self.thread.submit(self._commit, self.saved, checkpoint)
+
+    def _commit(self, saved, checkpoint):
+        """Replace the file when all shards are saved, and delete old ones."""
+        saved.result()
+        self.file.save(checkpoint)
+        self.file.wait()
+        for folder in self.folder.glob("[0-9]*"):
+            if folder.name != str(checkpoint["steps_run"]):
+                shutil.rmtree(folder)
+
+    def _wait(self):
+        """Wait until the last save is on the disk. Raises UserError if not."""
+        try:
+            self.saved.result()
+        except dcp.CheckpointException as error:
+            why = next(iter(error.failures.values()))[0]
+            keeps = f"{self.path} and its shards are intact"
+            raise UserError(f"cannot save shards: {why}; {keeps}") from None
+
+    def _load_checkpoint(self):
+        checkpoint = self.file.read()
+        # Nodes share no disk: all take the newest checkpoint that any node has.
+        progress = [None] * dist.get_world_size()
+        dist.all_gather_object(progress, checkpoint["steps_run"])
+        newest = [checkpoint]
+        dist.broadcast_object_list(newest, progress.index(max(progress)))
+        checkpoint = newest[0]
+        self.steps_run = checkpoint["steps_run"]
+        if self.steps_run > 0:
+            # A step makes the optimizer's state, sharded as the weights are.
+            self._run_batch(*self.train_data[0][0], is_last=True)
+            self.optimizer.step()
+            folder = self.folder / str(self.steps_run)
+            self._share(folder)
+            shards = self._shards()
+            dcp.load(shards, checkpoint_id=folder, process_group=self.node)
+            self.scaler.load_state_dict(checkpoint["scaler"])
+            checkpoints.set_rng_state(checkpoint["rng"], self.device)
+
+    def _share(self, folder):
+        """Copy the shards to the nodes that lack them, one file at a time."""
+        found = [None] * dist.get_world_size()
+        dist.all_gather_object(found, (folder / ".metadata").is_file())
+        if not any(found):
+            raise UserError(f"{self.path} needs {folder}: copy it here, too")
+        if all(found):
+            return
+        source, rank = found.index(True), dist.get_rank()
+        hosts = dist.new_group(backend="gloo")  # no GPU has room for a file
+
+        def sent(read):
+            content = [read() if rank == source else None]
+            dist.broadcast_object_list(content, source, hosts)
+            return content[0]
+
+        # .metadata comes last: without it, a folder is not whole.
+        for name in sent(lambda: sorted(os.listdir(folder), reverse=True)):
+            content = sent((folder / name).read_bytes)
+            if not found[rank] and dist.get_node_local_rank() == 0:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+        dist.barrier()  # wait for the last file
+
+    def _learning_rate(self, step):
+        """A linear warm-up, then half a cosine: Loshchilov & Hutter, 2017."""
+        low, high = self.args.min_learning_rate, self.args.learning_rate
+        warmup, total = self.args.warmup_steps, self.args.total_steps
+        if step < warmup:
+            return high * (step + 1) / warmup
+        angle = math.pi * (step - warmup) / (total - warmup)
+        return low + (high - low) * (1 + math.cos(angle)) / 2
+
+    def train(self, total_steps):
+        if dist.get_rank() == 0:
+            utils.report_resume(self.steps_run, total_steps, self.path, "step")
+        control = dist.new_group(backend="gloo")  # no GPU waits for it
+        asked = torch.tensor(0)
+        signal.signal(signal.SIGTERM, lambda *_: asked.fill_(1))
+        for step in range(self.steps_run, total_steps):
+            # If any rank got SIGTERM, all stop. This overlaps the step.
+            stop = asked.clone()
+            agreed = dist.all_reduce(stop, group=control, async_op=True)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self._learning_rate(step)
+            self._run_step(step)
+            agreed.wait()
+            last = step + 1 == total_steps
+            if last or (not stop and (step + 1) % self.args.eval_every == 0):
+                self._validate(step)
+            if (step + 1) % self.save_every == 0 or last or stop:
+                self._save_checkpoint(step)
+            if stop:
+                self._wait()
+                dist.barrier()  # torchrun ends the others when the first goes
+                os._exit(self.args.stopped_status)
+        self._wait()
+
+
+def load_train_objs(args):
+    dataset = data.load(args)
+    if args.deterministic:
+        # cuBLAS reads this once, before its first product.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True)
+    torch.manual_seed(args.seed)  # the same initial weights on every rank
+    model = args.build(dataset.vocab_size)
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    shape = dist.get_world_size() // local, local
+    mesh = init_device_mesh(
+        utils.device().type, shape, mesh_dim_names=("node", "local"))
+    for part in [*model.transformer.h, model]:
+        fully_shard(part, mesh=mesh)  # a shard of this node's copy
+    groups = model.parameter_groups(args.weight_decay)
+    optimizer = torch.optim.AdamW(groups, **args.adamw)
+    return dataset, model, optimizer
+
+
+def prepare_dataloader(dataset, args):
+    return data.StepLoader(dataset, args)
+
+
+def main(args):
+    dataset, model, optimizer = load_train_objs(args)
+    train_data = prepare_dataloader(dataset, args)
+    trainer = Trainer(model, train_data, optimizer, args)
+    trainer.train(args.total_steps)
+
+
+@record
+def worker(args):
+    ddp_setup()
+    main(args)
+    dist.barrier()  # wait for the last save
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mingpt.main.main(sys.modules[__name__])

@@ -1,0 +1,70 @@
+"""Shards of a GPT: any number of ranks reads them, and a kill while they are written loses none."""
+
+import os
+import signal
+import sys
+
+import torch
+
+from tests.faults import leftovers, same, slow_saves
+from tests.lessons import distance
+from tests.mingpt.conftest import options
+from tests.processes import ONCE, ROOT, STANDALONE, Process, run
+from tools import processes
+
+RATE = {"learning_rate": 1e-3, "min_learning_rate": 1e-3, "dropout": 0.0}
+
+
+def whole(folder, name="whole.pt"):
+    """The file that one_file.py makes of the shards in `folder`."""
+    words = [sys.executable, f"{ROOT}/docs/labs/one_file.py", "dcp.pt", name]
+    made = processes.run(words, cwd=folder, limit=60)
+    assert made.status == 0, made.out
+    return folder / name
+
+
+def train(lesson, folder, *words, nproc=2):
+    folder.mkdir(exist_ok=True)
+    ended = run(lesson, *words, cwd=folder, nproc=nproc, launcher=STANDALONE)
+    assert ended.status == 0, ended.tail
+
+
+def test_two_ranks_then_four_then_one_then_ddp(text, tmp_path):
+    train("mingpt", tmp_path / "once", *options(data=text, **RATE))
+    for nproc, steps in ((2, 8), (4, 12), (1, 16)):
+        words = options(data=text, **RATE | {"total_steps": steps})
+        train("dcp", tmp_path / "parts", *words, nproc=nproc)
+    whole(tmp_path / "parts", "mingpt.pt")
+    train("mingpt", tmp_path / "parts", *options(data=text, **RATE))
+    found, once = (torch.load(tmp_path / name / "mingpt.pt") for name in ("parts", "once"))
+    assert distance(found, once) < 1e-5
+    assert distance(*(one["optimizer"]["state"] for one in (found, once))) < 1e-5
+
+
+def test_a_worker_killed_while_shards_are_written_changes_nothing(text, tmp_path):
+    words = options(data=text)
+    train("dcp", tmp_path / "once", *words)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    env = slow_saves(tmp_path / "slow")
+    with Process("dcp", *words, cwd=folder, env=env, launcher=STANDALONE) as it:
+        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes a second
+        assert not (folder / "dcp/16/.metadata").exists()
+        os.kill(it.workers()[1], signal.SIGKILL)
+        it.wait_for("Resuming after step 8", seen)
+        assert it.wait() == 0, it.tail
+    assert same(whole(tmp_path / "once"), whole(folder))
+    assert sorted(leftovers(folder)) == ["data", "dcp", "dcp.jsonl", "dcp.pt", "whole.pt"]
+    assert os.listdir(folder / "dcp") == ["24"]
+
+
+def test_a_failed_save_and_missing_shards_are_said(text, tmp_path):
+    train("dcp", tmp_path, *options(data=text, total_steps=8))
+    (tmp_path / "dcp").rename(tmp_path / "away")
+    for shards in (None, "a file in the way"):
+        if shards:
+            (tmp_path / "dcp.pt").unlink()
+            (tmp_path / "dcp").write_text(shards)
+        ended = run("dcp", *options(data=text), cwd=tmp_path, launcher=ONCE)
+        said = "cannot save shards: " if shards else "dcp.pt needs dcp/8: copy it here, too"
+        assert ended.status != 0 and said in ended.tail, ended.tail
