@@ -150,7 +150,7 @@ FSDP: each process keeps a shard
 #   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
 #   fill the shards after ``fully_shard``, and save in shards.
 # - **Saving.** All shards travel to all processes, though one per node keeps them. Very large
-#   models are saved in shards instead: ``torch.distributed.checkpoint``.
+#   models are saved in shards instead: :doc:`parallel_dcp`.
 #
 # Nothing on this page was measured on a GPU yet.
 

@@ -128,7 +128,7 @@ HSDP: a copy per node, a shard per GPU
 # -------------------
 #
 # .. page-end:: parallel_hsdp
-#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :next: :doc:`parallel_dcp`, to save without gathering and without waiting
 #    :also: torch.distributed.device_mesh.init_device_mesh, torch.distributed.fsdp.fully_shard
 #
 #    You can now say which ranks form which group of a mesh, and what a node sends.

@@ -20,6 +20,7 @@ SERIES = [
     "parallel_zero",
     "parallel_fsdp",
     "parallel_hsdp",
+    "parallel_dcp",
 ]  # fmt: skip
 
 
