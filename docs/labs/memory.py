@@ -34,7 +34,7 @@ class Living(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.sizes, self.now, self.most = {}, 0, 0
+        self.sizes, self.now = {}, 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
@@ -47,7 +47,6 @@ class Living(TorchDispatchMode):
         if (key := storage._cdata) not in self.sizes:
             self.sizes[key] = storage.nbytes()
             self.now += storage.nbytes()
-            self.most = max(self.most, self.now)
             weakref.finalize(storage, self.drop, key)
 
     def drop(self, key):

@@ -10,8 +10,8 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Most figures of this page are not measured yet, which a note says in their place. So no speed here
-# is more than the reason for an option.
+# Most numbers of this page are not measured yet, and a note marks each gap. Take what is said of
+# speeds as reasons, not as results.
 
 # %% [markdown]
 # The same scripts
@@ -29,7 +29,8 @@ On GPUs
 #    torchrun --standalone --nproc_per_node=1 multinode.py 50 10 | tail -n 2
 #    python docs/labs/same.py single_gpu.pt multinode.pt
 #
-# To train on the CPU of a machine that has GPUs, hide them with ``CUDA_VISIBLE_DEVICES=``.
+# To train on the CPU of a machine that has GPUs, put ``CUDA_VISIBLE_DEVICES=``, without a value, in
+# front of the command.
 
 # %% [markdown]
 # What makes it fast
@@ -71,7 +72,7 @@ if log:
 
 # %% [markdown]
 # - **tf32**: the GPU's *Tensor Cores*, its units for matrix products, multiply with fewer bits, but
-#   memory still moves 32.
+#   each number still takes 32 bits in memory.
 # - **bf16**: Tensor Cores are twice as fast, and memory moves half the bytes. ``bf16`` is the
 #   trainer's default on a GPU that has it.
 # - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
@@ -83,8 +84,8 @@ if log:
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
 # same shape, biases included, on the same tokens in the same process. It uses the exact GELU, and
-# our model the approximation with which GPT-2 was trained. There is one process, so neither model's
-# graph is cut.
+# our model the approximation with which GPT-2 was trained. With one GPU there is one process, and
+# neither model's graph is cut.
 
 # %% [markdown]
 # What the memory holds
@@ -132,8 +133,8 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #
 # At its peak a real step needs more: for a moment, memory also holds the logits and their gradient,
 # both in ``bf16`` and in fp32. Compiled code keeps less: fused operations store no results in
-# between, and cheap ones are computed again in the backward pass. This counts the memory and the
-# kernels of a compiled step:
+# between, and cheap ones are computed again in the backward pass. ``gpu_step.py`` counts the memory
+# and the kernels of a compiled step:
 #
 # .. run::
 #    :expect: GiB
@@ -169,8 +170,8 @@ if log:
 #
 # ``torch.profiler`` records every kernel with its stream. DDP's all-reduces run on NCCL's own
 # stream, beside the stream that computes, so ``backward()`` can hide them. But NCCL takes some of
-# the GPU's multiprocessors from ``backward()``. With one GPU NCCL launches no kernel, so there is
-# one stream. :doc:`beyond_look_inside` reads such traces across ranks.
+# the GPU's multiprocessors from ``backward()``. With one GPU, NCCL's calls launch no kernel, so
+# there is one stream. :doc:`beyond_look_inside` reads such traces across ranks.
 
 # %% [markdown]
 # The same bits on a GPU
@@ -194,8 +195,8 @@ if log:
 #
 #    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
 #    compiled code too. If an operation has no such kernel, PyTorch raises an error. The library
-#    cuBLAS reads its setting for this from the environment before its first matrix product, so both
-#    lines come before the model.
+#    Both lines come before the model, because cuBLAS reads its setting from the environment once,
+#    before its first matrix product.
 #
 #    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
 #    same H200, although one of them was killed after step 100 and resumed. That held with
@@ -241,7 +242,7 @@ if log:
 #    the same up to rounding.
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``. This costs
-#    a third more arithmetic, and saves most of what is kept.
+#    up to a third more arithmetic, and saves most of what is kept (:doc:`parallel_memory`).
 # #. **Shard** the optimizer's state, then gradients and weights: "When DDP is not enough" in
 #    :doc:`5c_fast`.
 #
@@ -284,10 +285,12 @@ if log:
 # 21 parameters, and each of the 64 steps has an all-reduce of 21 gradients.
 #
 # By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
-# ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL`` adds the others of the list below. A line
-# begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
+# ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,NET,P2P,SHM,COLL`` names those of the list below, in place
+# of the default. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
+# writes one file per process.
 #
-# The other lines of this list need several ranks, so they are quoted from `NVIDIA's documentation
+# Those lines of this list that the output above does not have are quoted from `NVIDIA's
+# documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30. Other versions word some of them differently.
 #

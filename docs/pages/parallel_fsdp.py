@@ -8,7 +8,7 @@ FSDP: each process keeps a shard
 # **You will be able to** train a model whose weights, gradients and optimizer state do not fit into
 # one GPU, and resume it on another number of GPUs.
 #
-# **You need** the trainer of :doc:`5c_fast`. :doc:`parallel_zero` shows by hand what FSDP does.
+# **You need** the trainer of :doc:`5d_gpus`. :doc:`parallel_zero` shows by hand what FSDP does.
 #
 # With DDP, each process keeps every weight, its gradient and AdamW's two averages. FSDP (*fully
 # sharded data parallel*, `Zhao et al. 2023 <https://arxiv.org/abs/2304.11277>`__) cuts each of
@@ -60,9 +60,9 @@ FSDP: each process keeps a shard
 # Sending gradients once per step
 # -------------------------------
 #
-# Let each process take its share of the batch in two parts. With ``no_sync``, DDP sent gradients with
-# the last part only. Now each part sends: eight reduce-scatters per step, because four modules are
-# sharded, the three blocks and the root:
+# Let each process take its share of the batch in two micro-batches. With ``no_sync``, DDP sent
+# gradients with the last one only. Now each sends. Four modules are sharded, the three blocks and
+# the root, so two micro-batches make eight reduce-scatters:
 #
 # .. run::
 #    :expect: 8 reduce-scatters per step
@@ -74,10 +74,10 @@ FSDP: each process keeps a shard
 #    :edit: send-once-per-step
 #    :confirmed: c8aeb8296905
 #
-#    This is FSDP's ``no_sync`` for gradients. The weights are still gathered in each part. Until
-#    the last part, each process adds up the gradients of *all* weights, whole, because a shard's
-#    gradient is known only after a reduce-scatter. That takes 4 bytes per weight, so leave the line
-#    out if memory is what you lack.
+#    This is FSDP's ``no_sync`` for gradients. The weights are still gathered for each micro-batch.
+#    Until the last one, each process adds up whole gradients of *all* weights. The gradient of its
+#    shard alone is known only after a reduce-scatter. That takes 4 bytes per weight, so leave the
+#    line out if memory is what you lack.
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step
@@ -97,19 +97,19 @@ FSDP: each process keeps a shard
 #    :confirmed: bcf28b35160c
 #
 #    **Saving.** ``full_tensor()`` gathers one ``DTensor``. It is a :term:`collective`, so every
-#    rank must call it, in the same order, before the ranks that do not save return. A GPU has one
-#    whole tensor at a time; host memory has them all.
+#    rank must call it, in the same order. So it comes before the ``return`` of the ranks that do
+#    not save. A GPU has one whole tensor at a time; host memory has them all.
 #
 #    **Loading.** ``distribute_tensor`` is the way back: each rank keeps its own shard of a tensor
 #    that all ranks have. ``shards`` needs a sharded example of each tensor. For the weights, that
 #    is the model. The optimizer has no state before its first step, so the trainer makes one step,
-#    on any batch, and the checkpoint then replaces all that it changed.
+#    on any batch. The checkpoint then replaces all that this step changed.
 #
 #    **The broadcast** uses another group, over gloo. Over NCCL it would pass through the memory of the
 #    GPUs, and there is no room for the whole model.
 #
-# DDP saves whole tensors, too. Here DDP trains 20 steps. FSDP resumes from its checkpoint with four
-# processes, DDP does so with two, and ``distance.py`` compares the results:
+# DDP saves whole tensors, too. Here DDP trains 20 steps. FSDP resumes from DDP's checkpoint with
+# four processes, and DDP with two. ``distance.py`` compares the results:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*fsdp.pt from ddp.pt: weights \d\.\de-0[678]
@@ -123,8 +123,8 @@ FSDP: each process keeps a shard
 #    python docs/labs/distance.py ddp.pt fsdp.pt
 #
 # So a run that has outgrown DDP continues under FSDP, and ``mingpt.sample`` reads its checkpoint.
-# A kill costs as much as with DDP. Here ``kill.py`` kills a worker after step 30. The save of that
-# step was not complete, so the run resumes after step 20:
+# A kill costs the steps since the last whole save. Here ``kill.py`` kills a worker when the loss of
+# step 30 is printed. The save of that step was not complete, so the run resumes after step 20:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
@@ -137,10 +137,10 @@ FSDP: each process keeps a shard
 # -------------
 #
 # - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. FSDP
-#   sends three if a step has one part: one for the gradients, and one for each time that the
+#   sends up to three with one micro-batch: one for the gradients, and one for each time that the
 #   weights are gathered. Under autocast it gathers fp32; ``fully_shard(part,
 #   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` halves that. ``fully_shard(part,
-#   reshard_after_forward=False)`` keeps a part whole from forward to backward, which saves one of
+#   reshard_after_forward=False)`` keeps a block whole from forward to backward, which saves one of
 #   the three and costs the memory. The root, sharded last, is not resharded by default, because
 #   ``backward()`` needs it first.
 # - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in another

@@ -8,13 +8,13 @@ Memory: what fills a GPU, and activation checkpointing
 # **You will be able to** compute the memory of a training step before you have the GPU, and to trade
 # a part of it for time.
 #
-# **You need** the trainer of :doc:`5c_fast`.
+# **You need** the trainer of :doc:`5d_gpus`.
 #
 # A step keeps four things: the weights, their gradients, the optimizer's state, and the
 # *activations*, which are the results in ``forward()`` that ``backward()`` needs. ``memory.py``
 # counts them for this trainer's model, with 4 sequences of 64 tokens in fp32 and without dropout,
-# and computes them by formulas. Their sum is an upper bound, but for temporary tensors and what the
-# library itself takes:
+# and computes them by formulas. A step needs at most their sum, besides temporary tensors and the
+# memory of the library itself:
 #
 # .. run::
 #    :expect: activations +counted +([\d,]+) +computed +\1
@@ -22,10 +22,10 @@ Memory: what fills a GPU, and activation checkpointing
 #
 #    python docs/labs/memory.py | sed -n 1,5p
 #
-# The formulas count numbers of 4 bytes. A GPT with *L* blocks of width *C*, *h* heads, a vocabulary
-# of *V* and contexts of *T* tokens has 12 *LC*\ :sup:`2` + 13 *LC* + (*V* + *T* + 2) *C* weights.
-# The gradients are as many, and AdamW's state twice as many. So all three take 16 bytes per weight,
-# whatever the batch.
+# The output is in bytes. The formulas count numbers, of 4 bytes each. A GPT with *L* blocks of
+# width *C*, *h* heads, a vocabulary of *V* and contexts of *T* tokens has 12 *LC*\ :sup:`2` + 13
+# *LC* + (*V* + *T* + 2) *C* weights. The gradients are as many, and AdamW's state twice as many. So
+# all three take 16 bytes per weight, whatever the batch.
 #
 # The activations grow with the batch. A block keeps 16 *C* + *h* + 4 numbers per token:
 #
@@ -37,8 +37,9 @@ Memory: what fills a GPU, and activation checkpointing
 #   ``LayerNorm``.
 #
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
-# again.) What follows the blocks keeps 2 *C* + 2 + *V* numbers per token, and a copy of the last
-# weight, padded to a multiple of 64.
+# again.) After the blocks, the model keeps 2 *C* + 2 + *V* numbers per token, and a copy of
+# ``lm_head``'s weight, whose rows are padded to a multiple of 64. The rest is the indices of tokens
+# and positions, 8 bytes each.
 
 # %% [markdown]
 # Computing activations twice
@@ -48,10 +49,10 @@ Memory: what fills a GPU, and activation checkpointing
 #    :edit: compute-again
 #    :confirmed: 1ceec0518510
 #
-#    :torch:`checkpoint <torch.utils.checkpoint.checkpoint>` calls a block without keeping anything
-#    but its input. When ``backward()`` reaches the block, it calls the block again, this time
-#    keeping all, and then goes through it. So only one block has its activations at a time. Before
-#    the second call it restores the random state, so that dropout drops the same units.
+#    :torch:`checkpoint <torch.utils.checkpoint.checkpoint>` keeps only a block's input. When
+#    ``backward()`` reaches the block, it computes the block again and keeps the activations until
+#    it is through. So only one block has its activations at a time. Before the second call it
+#    restores the random state, so that dropout drops the same units.
 #
 # Then a block keeps *C* numbers per token. ``memory.py`` counts that, too:
 #
@@ -73,8 +74,9 @@ Memory: what fills a GPU, and activation checkpointing
 #    python docs/labs/same.py mingpt.pt checkpoint_activations.pt | tail -n 1
 #
 # The price is at most a second ``forward()``. ``backward()`` computes twice as much as
-# ``forward()``, so that is a third more. (Without dropout, a block's last product is left out,
-# because ``backward()`` does not need its result.) On this CPU, with a small model:
+# ``forward()``, so that is a third more arithmetic. (Without dropout, the second ``forward()``
+# skips the block's last product.) Small operations, which move memory and hardly compute, run again
+# as well. On this CPU, with a small model:
 #
 # .. run::
 #    :expect: a step takes 1\.[1-7]\d times as long
@@ -87,10 +89,10 @@ Memory: what fills a GPU, and activation checkpointing
 # Large models
 # ------------
 #
-# The same formulas for AdamW in fp32, one sequence of 2,048 tokens per GPU and GPT-2's vocabulary.
-# (The largest has the depth and width of Llama 3 405B.) The last column includes the block that
-# ``backward()`` computes again. Under bf16 autocast, a block keeps little more than half, and
-# copies of the weights take 2 bytes each. The logits and what checkpoints keep stay fp32:
+# This table applies the formulas to AdamW in fp32, one sequence of 2,048 tokens per GPU and GPT-2's
+# vocabulary. (The largest has the depth and width of Llama 3 405B.) The last column includes the
+# block that ``backward()`` computes again. Under bf16 autocast, a block keeps little more than
+# half, and copies of the weights take 2 bytes each. The logits and what checkpoints keep stay fp32:
 #
 # .. run::
 #    :expect: 405B
@@ -106,16 +108,17 @@ Memory: what fills a GPU, and activation checkpointing
 # #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
 #    (:doc:`parallel_fsdp`).
 #
-# The first three do not make the rest smaller. A 6.7B model has 107 GB of it, which more GPUs must
-# share. Checkpointing and sharding combine: call ``fully_shard`` afterwards. Nothing on this page
-# was measured on a GPU; :doc:`5d_gpus` says how to count there.
+# None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them,
+# which more GPUs must share. Checkpointing and sharding combine. Nothing on this page was measured
+# on a GPU; :doc:`5d_gpus` says how to count there.
 
 # %% [markdown]
 # What could go wrong
 # -------------------
 #
-# **"CUDA out of memory" all the same.** The largest part is not activations, or the logits are:
-# *V* numbers per token, which no block's checkpoint covers. Compute the loss in chunks of tokens.
+# **"CUDA out of memory" all the same.** Activations are not the largest part, or most of them are
+# the logits: *V* numbers per token, which no block's checkpoint covers. Then compute the loss in
+# chunks of tokens.
 #
 # **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
 # updates its averages, or the block draws from a generator other than torch's.
@@ -131,7 +134,7 @@ Memory: what fills a GPU, and activation checkpointing
 #    :next: :doc:`parallel_zero`, which divides the other three parts among the processes
 #    :also: torch.utils.checkpoint.checkpoint, torch.autograd.graph.saved_tensors_hooks
 #
-#    You can now say what fills a GPU, and which remedy changes which part.
+#    You can now say what fills a GPU, and which remedy makes which of the four smaller.
 #
 #    .. fold:: You double the width of a model. Which part grows how much?
 #

@@ -18,7 +18,8 @@ ZeRO by hand: a shard of everything
 # removes these copies, in three stages: the first divides the optimizer's state, the second also
 # the gradients, the third also the weights. The three edits on this page make them in
 # :doc:`4_multinode`'s script, whose model has 21 weights. So two processes can keep 11 numbers
-# each: the shards must have one size, and the last ends with a zero.
+# each: the shards must have one size, and the last ends with a zero. The script's optimizer is SGD
+# with momentum, whose state has one number per weight.
 
 # %% [markdown]
 # Stage 1: the optimizer's state
@@ -60,8 +61,8 @@ ZeRO by hand: a shard of everything
 # Stage 2: the gradients
 # ----------------------
 #
-# Each rank uses 11 of the 21 mean gradients that DDP's all-reduce gives it. An all-reduce has two
-# halves (:doc:`1a_speed`): a *reduce-scatter* leaves each rank the sums of one part, and an
+# Each rank uses about half of the 21 mean gradients that DDP's all-reduce gives it. An all-reduce
+# has two halves (:doc:`1a_speed`): a *reduce-scatter* leaves each rank the sums of one part, and an
 # all-gather sends them to all. The first half is enough.
 #
 # .. lesson-diff:: zero_by_hand
@@ -69,7 +70,8 @@ ZeRO by hand: a shard of everything
 #    :confirmed: c6e7bb4d875a
 #
 #    ``reduce_scatter`` gets one part for each rank, and leaves rank *r* the sum, over all ranks, of
-#    part *r*. The whole gradient is freed before the step.
+#    part *r*. ``model.zero_grad()`` frees the model's gradients before the step. The copy in
+#    ``grads`` lives until the function returns.
 #
 # .. run::
 #    :expect: keeps 32 weights, 11 gradients, 11 of state
@@ -78,7 +80,7 @@ ZeRO by hand: a shard of everything
 #    python -m tools.series run --probe zero_by_hand@2 5 5
 #
 # One reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 sends as much as
-# DDP, as long as a step has one part.
+# DDP, unless a step has several micro-batches (:doc:`5c_fast`).
 
 # %% [markdown]
 # Stage 3: the weights
@@ -90,8 +92,9 @@ ZeRO by hand: a shard of everything
 #    :edit: free-the-weights
 #    :confirmed: 0c046ec4fecd
 #
-#    ``resize_(0)`` returns a tensor's memory, and leaves its shape and its views as they are. So the
-#    parameters stay the same objects, and are views of the new memory once ``_gather`` has made it.
+#    ``resize_(0)`` frees the memory of ``weights``, whose views, the model's parameters, remain.
+#    They are of no use until ``_gather`` gives ``weights`` its memory back and fills it. (After a
+#    save it stays until the next step.)
 #
 # .. run::
 #    :expect: keeps 11 weights, 11 gradients, 11 of state
@@ -167,12 +170,12 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 # This script gathers all weights at once, so *during* a step each process has room for the whole
 # model and its gradient. Real implementations divide the model into layers, or groups of them, and
-# gather each one before it computes and free it afterwards. ``backward()`` gathers it again, which
-# is the third number. It also scatters each layer's gradient as soon as it is there, so that
-# sending overlaps computing.
+# gather each one before it computes and free it afterwards. ``backward()`` gathers it a second
+# time, which is the third number. It also scatters each layer's gradient as soon as it is there, so
+# that sending overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by
-# layer, as FSDP (:doc:`parallel_fsdp`), which with ``reshard_after_forward=False`` is close to
+# layer, as FSDP (:doc:`parallel_fsdp`). With ``reshard_after_forward=False``, FSDP is close to
 # stage 2. DeepSpeed has all three (:doc:`three_systems`).
 
 # %% [markdown]
@@ -186,7 +189,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 # **Ranks hang at the first save.** Only the rank that saves calls ``all_gather``.
 #
-# **A clipped gradient is too long.** ``clip_grad_norm_`` on one rank's shard finds the length of
+# **Clipping changes the direction.** ``clip_grad_norm_`` on one rank's shard finds the length of
 # that part, and each rank scales by another factor. Add up the squares over all ranks first. FSDP's
 # tensors do so by themselves.
 
