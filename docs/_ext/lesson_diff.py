@@ -162,7 +162,7 @@ def is_run(stage, lines):
     if stage.is_last:
         words = stage.lesson.command[1]
         module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
-        names = {PurePath(stage.lesson.file).name, *module}
+        names = {stage.lesson.name, PurePath(stage.lesson.file).name, *module}
     return any(names & {*re.split(r"[\s/]", line)} for line in lines)
 
 

@@ -28,7 +28,7 @@ Gradient compression, with a communication hook
 #    ``backward()``, DDP calls the hook once per full bucket. ``bucket.buffer()`` is one flat tensor
 #    with all gradients of the bucket.
 #
-#    The hook must divide, because DDP does not. It must not wait for the all-reduce, or
+#    With a hook, DDP no longer divides, so the hook must. It must not wait for the all-reduce, or
 #    ``backward()`` would wait too. So it starts one with ``async_op=True`` and returns a *future*:
 #    an object that will have a value later. The function in ``then`` runs when the sum has arrived,
 #    writes the average into the bucket and returns it. DDP waits for all futures at the end of
@@ -40,7 +40,7 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks@1 3 3
 #
-# The model has 21 parameters, so a step sends 84 bytes. The result equals DDP's, bit for bit. Here
+# The model has 21 weights, so a step sends 84 bytes. The result equals DDP's, bit for bit. Here
 # ``forks.py`` trains both scripts on two ranks:
 #
 # .. run::
@@ -82,9 +82,9 @@ Gradient compression, with a communication hook
 # The hooks of PyTorch
 # --------------------
 #
-# PyTorch's ``bf16_compress_hook`` does nearly the same, for GPUs only. ``fp16_compress_hook`` is
-# the same with float16: 11 bits of precision, but a small range. Numbers above 65,504 become
-# infinite, and numbers below 3e-8 become zero.
+# PyTorch's ``bf16_compress_hook`` does nearly the same. ``fp16_compress_hook`` is the same with
+# float16: 11 bits of precision, but a small range. Numbers above 65,504 become infinite, and
+# numbers below 3e-8 become zero.
 #
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
 # treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
@@ -154,12 +154,13 @@ panes[0].invert_yaxis()
 # %% [markdown]
 # The rest that a rank keeps is *state*. So are the factors, with which the next step begins:
 #
-# - **Memory.** What is left is as large as the gradients.
+# - **Memory.** The rest takes as much memory as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and the checkpoint of this series has only one rank's.
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
-#   ``start_powerSGD_iter`` must be 2 or more. PyTorch's default is 1,000.
+#   ``start_powerSGD_iter`` must be 2 or more with error feedback or a warm start. PyTorch's default
+#   is 1,000.
 #
 # When does it pay?
 # -----------------

@@ -8,7 +8,7 @@ DataParallel: several devices in one process, and why not
 # **You will be able to** say what ``torch.nn.DataParallel`` does in each step, and why DDP replaced
 # it.
 #
-# **You need** the script of :doc:`0_intro`.
+# **You need** the script of :doc:`0_intro`, and :doc:`2_multigpu` for the probe.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
@@ -33,9 +33,9 @@ DataParallel: several devices in one process, and why not
 #    These are three of DP's four *primitives*, which run for every batch:
 #
 #    - **Scatter.** Each device gets a part of the batch, so ``--batch_size`` is the total here.
-#    - **Replicate.** Each device gets a copy of all weights, and ``functional_call`` calls the
-#      module with this copy. Autograd records ``.to``, so the gradients of all copies add up in the
-#      originals, on the first device.
+#    - **Replicate.** On GPUs, ``.to`` copies all weights to each device, and ``functional_call``
+#      calls the module with this copy. Autograd records the copying, so the gradients of all copies
+#      add up in the originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
 #
 # .. run::
@@ -44,7 +44,7 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel@1 3 3
 #
-# Each step makes two forward passes, but one after the other.
+# Each step makes two forward passes, one after the other, so nothing is faster yet.
 
 # %% [markdown]
 # All parts at the same time
@@ -86,18 +86,19 @@ DataParallel: several devices in one process, and why not
 #
 #    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
 #
-# 50% is the best that two devices can give, and without two idle cores neither way gains. In three
-# other runs we measured 81 to 82% for ``data_parallel`` and 54 to 58% for DDP.
+# 50% is the best that two devices can give. In three earlier runs we measured 81 to 82% for
+# ``data_parallel`` and 54 to 58% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
-#   GIL). On a CPU, autograd also runs all backward passes in one thread.
+#   GIL). Here there is a second reason: on a CPU, autograd runs all backward passes in one thread.
+#   On GPUs it has a thread per device, so these figures say nothing about the speed of DP on GPUs.
 # - **Weights travel in every step** from the first device to all others, and gradients travel back.
 #   DDP sends only gradients, during the backward pass.
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's
-#   state. This is why a script runs out of memory on GPU 0 only.
-# - **Autocast loses its type.** ``torch.autocast`` holds for one thread. DP switches it on in its
-#   threads, but without your ``dtype``, so ``bfloat16`` becomes ``float16``. Use ``torch.autocast``
-#   inside the model's ``forward()``.
+#   state. This is why a script with DP runs out of memory on GPU 0 only.
+# - **Autocast loses its type.** ``torch.autocast`` holds for one thread. DP turns autocast on again
+#   in its threads, but without your ``dtype``, so ``bfloat16`` becomes ``float16``. Use
+#   ``torch.autocast`` inside the model's ``forward()``.
 # - **One machine only**, because threads share one process.
 #
 # To get from DP to DDP, follow :doc:`your_script`. The keys in DP's checkpoints begin with

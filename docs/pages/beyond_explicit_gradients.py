@@ -32,8 +32,8 @@ All-reduce by hand: averaging the gradients without DDP
 #    python -m tools.series run --probe explicit_gradients@1 3 3
 #
 # The sums after ``weights`` differ, because these are two models. Still, the loss looks fine,
-# because both learn. Only rank 0 saves its model, so what rank 1 has learned from half of the data
-# is lost.
+# because both learn. Only the first rank of a node saves its model, so what rank 1 has learned from
+# half of the data is lost.
 
 # %% [markdown]
 # Averaging the gradients
@@ -81,7 +81,7 @@ All-reduce by hand: averaging the gradients without DDP
 #   is None. Then ``parameters_to_vector`` fails, and the other ranks hang in ``all_reduce`` until
 #   that rank ends. DDP has ``find_unused_parameters``.
 #
-# In return, you can change the gradients on the way, for example clip them per rank before the
+# Without DDP, you can change the gradients on the way, for example clip them per rank before the
 # average. For some changes DDP has hooks, which keep the overlap (:doc:`beyond_comm_hooks`).
 
 # %% [markdown]
@@ -100,8 +100,8 @@ All-reduce by hand: averaging the gradients without DDP
 #
 #    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
 #
-#       The result is the same, but takes longer: the GPT of this series would send dozens of
-#       messages per step.
+#       The result is the same, but each step takes longer: the GPT of this series would send dozens
+#       of messages.
 #
 #    .. fold:: One rank's model starts with other weights. DDP repairs that. What happens here?
 #

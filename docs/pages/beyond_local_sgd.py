@@ -54,8 +54,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 #    python -m tools.series run --probe local_sgd@2 3 3
 #
-# In 96 steps there are 9 averages, where DDP needs 96. The sums of the weights are closer than
-# before, but not equal, because each rank has made 6 more steps alone.
+# In 96 steps there are 9 averages, where DDP needs 96. The weights have 20 numbers, and the bias,
+# with one, has its own all-reduce. The sums of the weights are closer than before, but not equal,
+# because each rank has made 6 more steps alone.
 #
 # PyTorch has this as well: call ``average_parameters`` of ``PeriodicModelAverager(period=10,
 # warmup_steps=9)`` after each step. ``PostLocalSGDOptimizer`` does so in its ``step()``.
@@ -64,9 +65,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 # Saving one model
 # ----------------
 #
-# Local rank 0 of each node saves. But its weights are its own between two averages, and its
-# momentum always. After a restart, all ranks load one node's file, and what the other ranks had is
-# lost. So a killed run ends differently from an uninterrupted one:
+# Local rank 0 of each node saves. Between two averages, its weights differ from those of the other
+# ranks, and its momentum always does. After a restart, all ranks load one node's file, and what the
+# other ranks had is lost. So a killed run ends differently from an uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^not equal
@@ -181,8 +182,9 @@ right.legend()
 # of data. A deep model may lose accuracy: see "A GPT on a slow link".
 #
 # N = 1 is slower than DDP, because it sends two messages per step, one for the weights and one for the
-# bias, where DDP sends one. A larger N gains a lot, because much of this tiny model's time is
-# messages. If your step waits for messages a tenth of its time, you save a tenth at most.
+# bias, where DDP sends one. A larger N gains a lot, because this tiny model spends most of a step
+# waiting for messages. If your step waits for messages a tenth of its time, you save a tenth at
+# most.
 #
 # Buffers, such as the running means of batch normalisation, stay different on each rank, so average
 # them too if your model has any. By default, Adam keeps its step count on the CPU, where NCCL
@@ -192,9 +194,9 @@ right.legend()
 # Letting one clock decide
 # ------------------------
 #
-# The right N depends on the speed of a step and of the network. Averaging every T seconds instead
-# adapts to both. But if each rank read its own clock, one would call ``all_reduce`` while another
-# took one more step. So in ``local_sgd_by_time.py`` the clock of rank 0 decides, and a
+# The right N depends on the speed of a step and of the network. Averaging every T seconds adapts to
+# the speed of both. But if each rank reads its own clock, one may call ``all_reduce`` while another
+# takes one more step. So in ``local_sgd_by_time.py`` the clock of rank 0 decides, and a
 # :term:`broadcast` tells the others:
 #
 # .. lesson-diff:: local_sgd_by_time
@@ -214,8 +216,8 @@ right.legend()
 #
 #    python -m tools.series run --probe local_sgd_by_time 20 20
 #
-# The number of all-reduces depends on the speed of the machine, but it is the same on both ranks,
-# which end with the same weights. To be able to repeat a run exactly, count steps instead.
+# The number of all-reduces depends on the speed of the machine, but it is the same on both ranks.
+# To be able to repeat a run exactly, count steps instead.
 #
 # On one machine all ranks read nearly the same clock, so a script without the broadcast may seem
 # correct for a long time. This command removes the broadcast and sets rank 1's clock a second
@@ -229,7 +231,7 @@ right.legend()
 #    sed 's/dist.broadcast(elapsed, src=0)/elapsed += dist.get_rank()/' beyond/local_sgd_by_time.py > own_clocks.py
 #    torchrun --standalone --nproc_per_node=2 own_clocks.py 50 10 2>&1 | grep -o 'Is there.*'
 #
-# The same broadcast works for other decisions, such as to stop early or to skip a bad batch.
+# The same broadcast works for other decisions of rank 0, such as to stop early.
 
 # %% [markdown]
 # Treating the difference as a gradient
@@ -250,8 +252,8 @@ right.legend()
 #    anchor, and every copy starts again from there.
 #
 #    No further message is needed: every rank has the same average and the same anchor, so all outer
-#    optimizers take the same step. But the anchor, the outer gradient and a momentum cost memory:
-#    three numbers per weight.
+#    optimizers take the same step. But the anchor, the outer gradient and, in the next section, a
+#    momentum cost memory: three numbers per weight.
 #
 #    ``vector_to_parameters`` makes each weight a view of its part of the vector. Without
 #    ``clone()``, the inner steps would move the anchor.
@@ -264,7 +266,8 @@ right.legend()
 #    python -m tools.series run --probe diloco@1 3 3
 #
 # With a rate of 1 and without momentum, an outer step ends at anchor − (anchor − average), which is
-# the average. So the result must be that of ``local_sgd.py``. Here both run with N = 1:
+# the average. So the result must be that of ``local_sgd.py``. Here both run with N = 1, the most
+# outer steps, to let a difference show:
 #
 # .. run::
 #    :expect: weights (0\.0e\+00|[\d.]+e-(0[89]|1\d))
@@ -347,9 +350,10 @@ right.legend()
 #
 #    sed -n '/^class DiLoCo/,/_outer_step()/p' docs/labs/diloco_gpt.py
 #
-# The GPT has two layers and 67,680 weights. It trains on two nodes, with one process each. Linux's
-# traffic control, ``tc``, lets each node send at most 100 Mbit/s. All rows have the same batches
-# and learning rate. In the row ``averages``, the outer rate is 1, without momentum:
+# The GPT has two layers and 67,680 weights. It trains on two network namespaces of this machine,
+# which play two nodes, with one process each. Linux's traffic control, ``tc``, lets each node send
+# at most 100 Mbit/s. All rows have the same batches and learning rate. In the row ``averages``, the
+# outer rate is 1, without momentum:
 #
 # .. run::
 #    :expect: bytes 1/(99|100|101) of DDP's; losses: DiLoCo [+-][0-5]\.
@@ -381,12 +385,12 @@ axes.set_xticks((1, 10, 100, 1000), ("1", "10", "100", "1,000"))
 axes.margins(y=0.2)
 
 # %% [markdown]
-# **Bytes.** Node1's network card counts them. DDP sends the gradients at each of 1,000 steps, and
-# the other two send the weights at every hundredth.
+# **Bytes.** The network device of node1 counts them. DDP sends the gradients at each of 1,000
+# steps, and the other two send the weights at every hundredth.
 #
-# **Loss.** Copies that train apart cost a few percent, and the outer optimizer wins part of that
-# back. The lab uses a momentum of 0.8, because 0.9 needs more than ten outer steps: its loss was
-# 2.188. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
+# **Loss.** Training apart raises the loss by a few percent, and the outer optimizer wins part of
+# that back. The lab uses a momentum of 0.8. With 0.9 the loss was 2.188, because ten outer steps
+# are too few for it. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
 #
 # **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second.
 #

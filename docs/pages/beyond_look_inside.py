@@ -29,8 +29,8 @@ Profiler and flight recorder: looking inside a step
 #    whose records the profiler drops. The second is ``active``: after it, the profiler calls
 #    ``on_trace_ready``. With ``repeat=1`` the profiler then stays off.
 #
-#    ``record_shapes`` also stores the shape of each input, which tells an all-reduce of gradients
-#    from one of the loss.
+#    ``record_shapes`` also stores the shape of each input, so that you can tell an all-reduce of
+#    gradients from one of the loss.
 #
 # .. run::
 #    :expect: (?s)(traced 33 all-reduces.*){2}
@@ -64,9 +64,9 @@ Profiler and flight recorder: looking inside a step
 #    KINETO_LOG_LEVEL=6 torchrun --standalone --nproc_per_node=2 -m beyond.slow_rank 2 2
 #    python docs/labs/traces.py rank0.trace.json rank1.trace.json
 #
-# An all-reduce cannot end before the last rank has begun it, so both ranks leave it at about the
-# same time. **The rank that spends the most time in all-reduces is not the slow one. It is the one
-# that waits.**
+# *Waiting* is the time until the last rank has begun the same all-reduce: about 10 ms in each of 32
+# steps. An all-reduce cannot end before that, so both ranks leave it at about the same time. **The
+# rank that spends the most time in all-reduces is not the slow one. It is the one that waits.**
 
 # %%
 import re
@@ -111,9 +111,9 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # A hang: the flight recorder
 # ---------------------------
 #
-# A trace is written when an epoch ends, so a run that hangs writes none. For hangs, torch has the
-# *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape and
-# lines of code. Over gloo, torch 2.13.0 records by default.
+# A trace is written when a traced epoch ends, so a run that hangs writes none. For hangs, torch has
+# the *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape
+# and lines of code. Over gloo, torch 2.13.0 records by default.
 #
 # In this lab only rank 0 sums its loss, a common mistake, so the ranks then call different
 # collectives. After a timeout of five seconds, the lab saves what was recorded:

@@ -34,9 +34,9 @@ Memory-mapped data, converted once
 #    The ``for`` loop asks the loader for a batch and waits until it comes. ``asked`` is the time at
 #    which it asks, so the first line in the loop adds the wait. All other time counts as computing.
 #
-#    This includes the wait for other ranks in DDP's all-reduce, so if only rank 1 has slow data,
-#    rank 0 seems busy. Therefore ``MAX`` takes the time of the rank that has waited longest for its
-#    data.
+#    So *computing* here means not waiting for data: it includes the wait for other ranks in DDP's
+#    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce takes the
+#    ``MAX``, the time of the rank that has waited longest for its data.
 #
 #    While Python waits for a batch, a GPU may still compute the last one, so on GPUs the true share
 #    is at least the printed one.
@@ -69,16 +69,16 @@ Memory-mapped data, converted once
 #    :confirmed: c6010ffdac00
 #
 #    - **A batch of all samples.** ``convert`` asks a ``DataLoader`` for one batch with the whole
-#      data set: a list of two tensors, features and targets. So a data set can be converted if the
-#      loader can make batches of it and its samples are tuples, such as an image and a label.
+#      data set: a list of two tensors, features and targets. This works for any data set whose
+#      samples are tuples of tensors with the same shapes, such as an image and a label.
 #    - **By one process.** ``run_once_per_node`` calls ``convert`` in one process per :term:`node`,
 #      while the other ranks wait. You can copy its file, ``mingpt/once.py``. If two nodes share a
 #      disk, both write the same content, and the second file replaces the first.
 #    - **Whole or not at all.** ``utils.write`` saves the tensors under another name, then renames
 #      the file. So ``train_data.mmap`` is never unfinished.
 #    - **Checked.** ``torch.save`` stores a checksum with each tensor. ``utils.is_whole`` reads the
-#      whole file at each start and computes the checksums again. If one differs, the file is
-#      replaced, so give it a name that no other program uses.
+#      whole file at each start and computes the checksums again. If one differs, ``convert``
+#      replaces the file, so choose a name that no other program uses.
 #    - **Mapped.** With ``mmap=True``, ``torch.load`` reads no tensor. The system reads a part of
 #      the file when a sample needs it, and keeps it in memory once for all processes of the node.
 #
@@ -150,7 +150,8 @@ Memory-mapped data, converted once
 #
 #    parts = []
 #    for start in range(0, len(dataset), SIZE):
-#        end, path = min(start + SIZE, len(dataset)), f"train_data.{start}.mmap"
+#        end = min(start + SIZE, len(dataset))
+#        path = f"train_data.{start}-{end}.mmap"
 #        run_once_per_node(convert, Subset(dataset, range(start, end)), path)
 #        parts.append(TensorDataset(*torch.load(path, mmap=True)))
 #    dataset = ConcatDataset(parts)

@@ -29,7 +29,7 @@ Several nodes, started by hand without torchrun
 #    ``/store``.)
 #
 #    ``timeout`` limits the wait. Otherwise a rank on gloo waits 30 minutes for a node that never
-#    comes. On gloo it also limits each :term:`collective`, so no rank may be five minutes late.
+#    comes. It also limits each :term:`collective`, so no rank may be five minutes late.
 #
 # There are three kinds of places:
 #
@@ -82,8 +82,8 @@ Several nodes, started by hand without torchrun
 #    gpus + local rank``. With two nodes of two processes, node 0 has the ranks 0 and 1, and node 1
 #    has 2 and 3. The formula needs equally many processes on every node.
 #
-#    If ``--nr`` were not ``required``, but had the default 0, a node without the option would
-#    silently claim the ranks of node 0.
+#    If ``--nr`` were not ``required``, but had the default 0, a node without the option would claim
+#    the ranks of node 0, and all nodes would wait for the missing ranks.
 #
 # ``--gpus`` is the number of processes per node. This is one node alone:
 #
@@ -148,7 +148,8 @@ Several nodes, started by hand without torchrun
 #   numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own node, the other nodes lose their
-#   connection and end, and you start everything again, from the first epoch.
+#   connection and end, and you start everything again. (``multigpu.py`` and this script do so from
+#   the first epoch.)
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
 

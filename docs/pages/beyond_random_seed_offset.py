@@ -15,9 +15,10 @@ A seed per rank instead of shards
 # ---------------------
 #
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
-# rank takes its own positions. So all ranks must agree on the number of samples and on their
-# positions. A stream has neither. Then each rank can draw at random from all data, until it has its
-# share:
+# rank takes its own positions. So all ranks must know how many samples there are, and where each
+# one is. For a *stream*, data that arrive one after the other, they know neither. Then each rank
+# can draw from all data by itself. The script draws from the same 2,048 samples as before, because
+# then we can count what is used twice. For your stream, only the second edit counts:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data
@@ -34,8 +35,9 @@ A seed per rank instead of shards
 #
 #    python -m tools.series run --probe random_seed_offset@1 3 3
 #
-# The loss falls, and nothing looks wrong. But the last epoch's first sample (``first``) is the same
-# on both ranks, as are all others. Each epoch uses only half of the data.
+# The loss falls, and nothing looks wrong. ``first`` is the index of the first sample of the last
+# epoch. It is the same on both ranks, and so are the indices of all other samples. Each epoch uses
+# only half of the data.
 
 # %% [markdown]
 # A seed per rank
@@ -82,8 +84,9 @@ A seed per rank instead of shards
 #    for n in 1 2 4 8; do torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done
 #
 # ``seen`` is measured. ``independent draws`` is the formula, which approaches 1 − 1/e, or 63.2 %,
-# as the number of ranks grows. The last number is the share of the samples that an epoch uses more
-# than once.
+# as the number of ranks grows. ``more than once`` is the share of the samples that an epoch uses
+# several times. With one seed, all four ranks use the same quarter, so each of its samples is used
+# four times.
 #
 # The measured shares lie on the line of the formula:
 
@@ -131,8 +134,7 @@ axes.legend(loc="lower left")
 #    echo multinode: $(torchrun --standalone --nproc_per_node=2 multinode.py 8 8 | grep "8 | loss")
 #    echo random_seed_offset: $(torchrun --standalone --nproc_per_node=2 -m beyond.random_seed_offset 8 8 | grep "8 | loss")
 #
-# - **It is fine for training** on a stream, on data too large to shuffle as a whole, or on data
-#   that you go through once or less.
+# - **It is fine for training** on a stream, or on so much data that an epoch is a small part of it.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
 # - **It gives up** :term:`parity`. Two processes draw other samples than one, so their weights
 #   cannot be compared to check a change. Check it with shards first.

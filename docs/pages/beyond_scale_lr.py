@@ -9,7 +9,7 @@ Scaling the learning rate with the processes
 # needs a warm-up.
 #
 # **You need** the script of :doc:`4_multinode`, and :doc:`batch_and_learning_rate`, which explains
-# the linear rule.
+# the linear rule: N times the batch, N times the rate.
 
 # %% [markdown]
 # Multiplying the rate
@@ -79,7 +79,8 @@ Scaling the learning rate with the processes
 # AdamW hides the difference
 # --------------------------
 #
-# Here are ``multinode.py`` and ``sum.py`` with SGD, then both and this lesson's script with AdamW:
+# The first two runs are ``multinode.py`` and ``sum.py`` with SGD. The other three are both and this
+# lesson's script, with AdamW:
 #
 # .. run::
 #    :expect: (?s)multinode.py, 2 ranks:\nEpoch 10 . loss (\S+) .*\nsum.py, 2 ranks:\n(?!Epoch 10 . loss \1 ).*adamw.py, 2 ranks:\nEpoch 10 . loss (\S+) .*adamw_sum.py, 2 ranks:\nEpoch 10 . loss \2 .*scaled.py, 2 ranks:\n(?!Epoch 10 . loss \2 )
@@ -91,15 +92,15 @@ Scaling the learning rate with the processes
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' beyond/scale_lr.py > adamw_scaled.py
 #    python docs/labs/forks.py 2 multinode.py sum.py adamw.py adamw_sum.py adamw_scaled.py 10 10 | grep -E "rank|10 . loss"
 #
-# With AdamW, mean and sum give the same loss. AdamW's step is
+# With AdamW, mean and sum give the same loss. Apart from the weight decay, AdamW's step is
 #
 #    lr × running mean of the gradients / (root of the running mean of their squares + eps)
 #
 # If the gradients are N times as large, so are the numerator and the root, and N cancels. Only
 # ``eps`` (1e-8) does not scale.
 #
-# - **Test a gradient with SGD.** If your code scales gradients by a wrong factor, AdamW's loss
-#   curve looks right.
+# - **Test a gradient with SGD**, because AdamW hides that your code scales gradients by a wrong
+#   factor.
 # - **AdamW does not hide a factor in the learning rate.** ``adamw_scaled.py`` trains faster than
 #   ``adamw_sum.py``, because ``lr`` is outside of the fraction. With AdamW, many people multiply
 #   the rate by the square root of N instead.
@@ -110,10 +111,10 @@ Scaling the learning rate with the processes
 #
 # `Goyal et al. 2017 <https://arxiv.org/abs/1706.02677>`__ raised the rate over the first five
 # epochs, from that of one process to N times as much. ``warm_up.py`` adds this to a script, in the
-# lines that ``diff`` shows. ``--deep`` replaces the linear model by one with two hidden layers, and
-# the base rate of 0.001 by 0.05. Four processes train this model with three scripts: ``base.py``
-# has the rate of one process, ``scaled.py`` four times as much, and ``warm.py`` rises from the
-# first to the second.
+# lines that ``diff`` shows. ``--deep`` takes a model with two hidden layers in place of the linear
+# one. The base rate is then 0.05 instead of 0.001. Four processes train this model with three
+# scripts: ``base.py`` has the rate of one process, ``scaled.py`` four times as much, and
+# ``warm.py`` rises from the rate of ``base.py`` to that of ``scaled.py`` in five epochs.
 #
 # .. run::
 #    :expect: (?s)total_iters=5.*Epoch  8 . loss 0\.0.*Epoch  8 . loss [\d.]*[1-9].*Epoch  8 . loss 0\.0
@@ -207,8 +208,8 @@ panes[0].legend()
 #
 #    .. fold:: You add gradient clipping to a norm of 1. Do mean and sum still differ by a factor in the rate only?
 #
-#       No. The norm of the sum is N times as large, so it is clipped more often. If both are
-#       clipped to 1, N times the rate makes steps N times as long.
+#       No. The norm of the sum is N times as large, so it is clipped more often. Clipped to 1, mean
+#       and sum have the same length, so N times the rate makes steps N times as long.
 #
 #    .. fold:: You split the *same* global batch over more processes. Should the rate grow?
 #

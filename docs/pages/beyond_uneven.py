@@ -18,7 +18,7 @@ Unequal numbers of batches, and Join
 # Reading unequal shares
 # ----------------------
 #
-# To see what happens then, give the ranks unequal shares:
+# To see the failure, give the ranks unequal shares:
 #
 # .. lesson-diff:: uneven
 #    :edit: read-unequal-shares
@@ -57,9 +57,9 @@ Unequal numbers of batches, and Join
 #    all-reduces with zeros, once per batch of another rank. When all ranks are done, ``Join``
 #    broadcasts the weights of the last one.
 #
-#    ``Join`` usually surrounds the loop. Here it is in a generator, so the loop keeps its
-#    indentation. ``all_reduce(totals)`` must be outside of the block, because ``Join`` answers only
-#    DDP's all-reduces.
+#    ``Join`` usually surrounds the loop: ``with Join([model]):``. Here it is in a generator, so the
+#    loop keeps its indentation. ``all_reduce(totals)`` must be outside of the block, because for a
+#    finished rank ``Join`` takes part in DDP's all-reduces only.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -67,7 +67,7 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# With ``all samples``, each rank used its whole share. The weights are equal.
+# The loss is that of all 2,048 samples, and the weights are equal.
 
 # %% [markdown]
 # Sharing the optimizer's state
@@ -86,9 +86,9 @@ Unequal numbers of batches, and Join
 #    python docs/labs/distance.py by_hand.pt stale.pt
 #
 # The weights differ by more than rounding, and the momenta are wrong. ``Join`` makes no optimizer
-# step on a finished rank. At the end it replaces the weights of rank 0, but not the momenta, which
-# are still those of batch 16. So in the next epoch, the two ranks make different updates from the
-# same gradients, and rank 0 saves old momenta.
+# step on a finished rank. At the end, it gives rank 0 the weights of a rank that finished last. The
+# momenta of rank 0 are still those of batch 16. So in the next epoch, the two ranks make different
+# updates from the same gradients, and rank 0 saves old momenta.
 #
 # .. lesson-diff:: uneven
 #    :edit: share-the-optimizers-state
@@ -106,8 +106,7 @@ Unequal numbers of batches, and Join
 #    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
-# The two ranks now train as one process does, up to rounding. A resumed run also ends like an
-# uninterrupted one:
+# The two ranks now train as one process does. A resumed run also ends like an uninterrupted one:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
@@ -137,8 +136,8 @@ Unequal numbers of batches, and Join
 #    python docs/labs/distance.py by_hand.pt active_2.pt
 #
 # - **By all ranks** (the default): every sample counts the same in an epoch.
-# - **By the remaining ranks**: each step is a mean over its own samples. So the samples of the last
-#   steps count more, here twice as much.
+# - **By the remaining ranks**: each step averages over the batches that there are, so a sample of a
+#   late step counts more, here twice as much.
 #
 # Here the second way learns faster per epoch, because two thirds of its steps are twice as large.
 # If only a few steps are uneven, keep the default.

@@ -10,8 +10,8 @@ ZeRO: sharding the optimizer's state
 #
 # **You need** the script of :doc:`4_multinode`.
 #
-# DDP keeps a copy of the weights, the gradients and the optimizer's state on every rank. The state
-# is often the largest: SGD with momentum keeps one number per weight, and AdamW keeps two.
+# DDP keeps a copy of the weights, the gradients and the optimizer's state on every rank. With SGD
+# and momentum, the state is as large as the weights, and with AdamW twice as large.
 #
 # ZeRO (`Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__) removes the copies. In its
 # first stage, each rank updates a part of the weights, and holds the optimizer's state for that
@@ -25,7 +25,7 @@ ZeRO: sharding the optimizer's state
 #    torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
 #    torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
 #
-# A second process does not change the state per rank under DDP, and halves it with ZeRO:
+# With a second process, each rank still holds the whole state under DDP, and half of it with ZeRO:
 
 # %%
 import re
@@ -81,8 +81,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #    the device of the first parameter, and NCCL cannot send from the CPU.
 #
 #    **The checkpoint.** ``consolidate_state_dict`` collects the state of a group in CPU memory, on
-#    the group's first rank, which saves. All ranks must take part, so the line is above the
-#    ``return``.
+#    the group's first rank, which saves. All ranks must take part, so the call is above the
+#    ``return`` in ``_save_checkpoint``.
 #
 # .. run::
 #    :expect: state of 20 numbers
@@ -138,7 +138,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    :edit: keep-one-copy
 #    :confirmed: 07ac08c99fd8
 #
-#    ZeRO's ``state`` was empty before the resume. Empty it again.
+#    ZeRO never reads its own ``state``, so clear it.
 #
 # .. run::
 #    :expect: of 20 numbers
@@ -170,7 +170,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #   although only one keeps it. On GPUs these messages take GPU memory.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
 #   also divides the gradients, and the third also the weights. PyTorch has the third stage as
-#   ``fully_shard``.
+#   ``fully_shard``. :doc:`parallel_zero` writes all three by hand.
 
 # %% [markdown]
 # What you can do now

@@ -25,7 +25,7 @@ HSDP: a copy per node, a shard per GPU
 #
 # .. lesson-diff:: hsdp
 #    :edit: a-copy-per-node
-#    :confirmed: 35228f4c9933
+#    :confirmed: 6e6f1d658720
 #
 #    **The mesh** is a table of the ranks: a row per node, a column per local rank. ``fully_shard``
 #    takes its last dimension for the shards, and the one before for the copies. It makes a process
@@ -116,8 +116,8 @@ HSDP: a copy per node, a shard per GPU
 # **"Please init the 2D mesh for HSDP with mesh_dim_names specified".** The mesh has no names.
 #
 # **HSDP is no faster than FSDP.** The rows of the mesh are not nodes. Consecutive ranks form a row,
-# so a launcher that numbers the processes of all nodes in turn, such as ``mpirun --map-by node``,
-# makes rows that cross the network.
+# so a launcher that numbers the processes of the nodes in turn makes rows that cross the network.
+# torchrun numbers node by node.
 #
 # **"IndexError: list index out of range" in** ``fully_shard`` **on one node.** The nodes start
 # different numbers of processes, so they compute different shapes, and a rank does not find itself
@@ -138,6 +138,11 @@ HSDP: a copy per node, a shard per GPU
 #       Weights with ranks 8 to 15, the others of its node. The finished sums of its shard with
 #       ranks 2, 18 and 26, which have the same local rank.
 #
-#    .. fold:: And with the mesh ``(1, 32)``, or ``(32, 1)``?
+#    .. fold:: What does a node keep more than with FSDP on 4 nodes, and what does it send less?
+#
+#       It keeps the whole model instead of a quarter. Between nodes, it sends at most 2 × 3/4 numbers
+#       per weight and step instead of about three.
+#
+#    .. fold:: What is the mesh ``(1, 32)``, and what is ``(32, 1)``?
 #
 #       ``(1, 32)`` is FSDP over all 32 ranks. ``(32, 1)`` is DDP: each rank keeps the whole model.

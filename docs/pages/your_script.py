@@ -24,7 +24,9 @@ From your script to DDP
 #    .. lesson-script:: classifier
 #
 # Seven edits turn the script into ``classifier_ddp.py``. After each edit this page runs it for one
-# epoch on two processes. With ``--probe``, each process prints two lines about what it did.
+# epoch on two processes. With ``--probe``, each process prints two lines about what it did;
+# ``weights`` is the sum of all its weights. For your own script, the doctor checks the same, and
+# needs no edit: :doc:`doctor`.
 
 # %% [markdown]
 # One process per GPU
@@ -36,13 +38,12 @@ From your script to DDP
 #    :edit: join-the-group
 #    :confirmed: d58c3ef47d6a
 #
-#    :torch:`torchrun <torch.distributed.run>`, the launcher of :doc:`3_fault_tolerance`, starts the
-#    processes and passes each process its numbers through the environment. ``LOCAL_WORLD_SIZE`` is
-#    the number of processes on this machine, and ``LOCAL_RANK``, the :term:`local rank`, is the
-#    number of this process among them. ``set_device_index`` makes the GPU of that number the
-#    current one, and ``"cuda"`` without a number then means that GPU. So the lines below, such as
-#    ``.to(device)``, need no change. If your script says ``"cuda:0"`` or ``.cuda(0)``, delete the
-#    number.
+#    :torch:`torchrun <torch.distributed.run>` (:doc:`3_fault_tolerance`) starts the processes and
+#    passes each process its numbers through the environment. ``LOCAL_WORLD_SIZE`` is the number of
+#    processes on this machine, and ``LOCAL_RANK``, the :term:`local rank`, is the number of this
+#    process among them. ``set_device_index`` makes the GPU of that number the current one, and
+#    ``"cuda"`` without a number then means that GPU. So the lines below, such as ``.to(device)``,
+#    need no change. If your script says ``"cuda:0"`` or ``.cuda(0)``, delete the number.
 #
 #    ``init_process_group`` connects the processes over the :term:`backend` that it is given: NCCL
 #    for CUDA, gloo for a CPU.
@@ -104,12 +105,13 @@ From your script to DDP
 #    ``backward()`` DDP averages the gradients, so the weights stay equal.
 #
 #    The checkpoint is that of ``model.module``, the model inside the wrapper. Otherwise every name
-#    in the file would begin with ``module.``, and ``classifier.py`` could not load it.
+#    in the file would begin with ``module.``, and a script that loads the file into a plain model,
+#    such as ``validate.py`` below, could not load it.
 #
-#    The *running averages* of **BatchNorm**, which it uses in ``eval()``, are buffers. Each rank
-#    computes them from its own images, so DDP broadcasts rank 0's buffers at the beginning of a
-#    ``forward`` that follows a training step. In training, BatchNorm normalizes with the mean and
-#    variance of one rank's batch: 32 images now, and 64 before. :torch:`nn.SyncBatchNorm
+#    The *running averages* of **BatchNorm**, used in ``eval()``, are buffers. Each rank computes
+#    them from its own images, so DDP broadcasts rank 0's buffers at the beginning of a ``forward``
+#    that follows a training step. In training, BatchNorm normalizes with the mean and variance of
+#    one rank's batch: 32 images now, and 64 before. :torch:`nn.SyncBatchNorm
 #    <torch.nn.SyncBatchNorm>`, which needs GPUs, computes both over all ranks. It is worth its cost
 #    if a rank has few images per step.
 #
@@ -204,10 +206,11 @@ From your script to DDP
 #    :confirmed: 4594ed2fd93c
 #
 #    ``destroy_process_group`` ends them. It comes after ``main()``, when the DDP model is gone,
-#    because a group that a model still holds may hang (:doc:`symptoms`, "A hang after the last
-#    line").
+#    because destroying the group of a DDP model that still exists may hang (:doc:`symptoms`, "A
+#    hang after the last line").
 #
-#    The import looks superfluous, but on a CPU it keeps the run from dying with SIGABRT at its end:
+#    The import looks superfluous. But if torch imports this module later, while the group exists,
+#    the module keeps a reference to the group, and on a CPU the run dies with SIGABRT at its end:
 #    see :doc:`internals`.
 #
 # .. run::
@@ -249,11 +252,12 @@ From your script to DDP
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 gn.py --epochs 1
 #    torchrun --standalone --nproc_per_node=2 gn.py --epochs 1
 #
-# With BatchNorm the training losses differ by half a percent. With GroupNorm they agree to the last
-# digit but one.
+# With BatchNorm the training losses differ by half a percent. With GroupNorm they differ only in
+# the last digit.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
-# processes must print nearly the same losses at the same global batch. Compare the first epoch
+# processes must print training losses that agree to three digits at the same global batch. (The
+# validation comes after all steps, so rounding errors show there first.) Compare the first epoch
 # only, because rounding errors grow. If the losses differ, something is still computed per rank, or
 # your loss is not a mean over samples: see *A loss over tokens or with weights* below.
 
@@ -262,8 +266,8 @@ From your script to DDP
 # -------------------
 #
 # **Ranks decide by different numbers.** After the fifth edit both ranks still print. In this copy
-# of that script, ``evaluate`` no longer sums over the ranks, so each rank has the validation loss
-# of the half that it has:
+# of that script, ``evaluate`` no longer sums over the ranks, so each rank decides by the loss of
+# its own half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
@@ -286,8 +290,9 @@ From your script to DDP
 #
 #    ``IterableDataset``
 #       It takes no sampler. Let each worker of each rank skip what the others take, for example
-#       with ``itertools.islice``. If the numbers of batches are then unequal, put the epoch into
-#       ``with model.join():``.
+#       with ``itertools.islice``. If the numbers of batches are then unequal, put the loop over the
+#       batches, but no other collective, into ``with Join([model]):``, and share the optimizer's
+#       state afterwards (:doc:`beyond_uneven`).
 #
 #    ``random_split``
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
@@ -315,7 +320,7 @@ From your script to DDP
 #    Gradient accumulation
 #       Put all micro-batches of a step but the last into ``with model.no_sync():``, including their
 #       forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last step
-#       has fewer, the last of them must still send.
+#       has fewer micro-batches, its last one must also be outside of it.
 #
 #    Mixed precision (AMP) and gradient clipping
 #       They need no change, because ``GradScaler`` and ``clip_grad_norm_`` see the averaged
