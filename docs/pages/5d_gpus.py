@@ -91,9 +91,8 @@ if log:
 # What the memory holds
 # ---------------------
 #
-# A training step holds the weights, their gradients, AdamW's two averages, and what the forward
-# pass keeps for the backward pass. This memory can be counted without a GPU, on *fake tensors*,
-# which have shapes but no numbers:
+# The memory of a training step can be counted without a GPU, on *fake tensors*, which have shapes
+# but no numbers:
 #
 # .. run::
 #    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +8.4
@@ -241,10 +240,7 @@ if log:
 # #. **Lower the micro-batch** with ``--micro_batch_size``. Training is slower, but the result is
 #    the same up to rounding.
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
-# #. **Compute activations again** in the backward pass, with ``torch.utils.checkpoint``. This costs
-#    up to a third more arithmetic, and saves most of what is kept (:doc:`parallel_memory`).
-# #. **Shard** the optimizer's state, then gradients and weights: "When DDP is not enough" in
-#    :doc:`5c_fast`.
+# #. **Compute activations again**, then **shard**: :doc:`parallel_memory`.
 #
 # If PyTorch's own message says that much memory is "reserved by PyTorch but unallocated", it may be
 # in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch
@@ -262,9 +258,8 @@ if log:
 # ``NODE`` a path through the CPU; and ``SYS`` a path between NUMA nodes, usually two CPUs.
 #
 # **Where the processes run.** On a machine with several NUMA nodes, a process should run on the
-# node to which its GPU is connected. torchrun binds it there with ``--numa-binding=node`` (torch
-# 2.9 and later). This typically gains 1 to 10 %, and sometimes nothing, as `PyTorch says
-# <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
+# node to which its GPU is connected, as with ``--numa-binding=node`` (:doc:`which_rank`). This
+# typically gains 1 to 10 %, says `PyTorch <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
 #
 # **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if
 # the driver says that this works. If the driver is wrong, the first all-reduce hangs, or copies are
@@ -289,10 +284,9 @@ if log:
 # of the default. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Those lines of this list that the output above does not have are quoted from `NVIDIA's
-# documentation
+# Lines that are missing above are quoted from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
-# NCCL 2.30. Other versions word some of them differently.
+# NCCL 2.30.
 #
 # - ``NCCL_SHM_DISABLE set by environment to 1.`` (ENV): NCCL has read this variable. If yours is
 #   missing here, it did not reach the process.

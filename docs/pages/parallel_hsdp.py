@@ -103,7 +103,7 @@ HSDP: a copy per node, a shard per GPU
 # 2 nodes per copy, the shape is ``(nodes // 2, 2 * local)``.
 #
 # **A failure** still stops the whole group. What HSDP adds is that no part of the model is on one
-# node only: with checkpoints in shards (:doc:`parallel_fsdp`), a new node could take its shards
+# node only: with checkpoints in shards (:doc:`parallel_dcp`), a new node takes its shards
 # from any other.
 #
 # The ratio over a slow link is measured above, on CPUs. Nothing on this page was measured on a GPU
