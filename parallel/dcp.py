@@ -46,7 +46,7 @@ class Trainer:
         self.optimizer = optimizer
         self.save_every = args.save_every
         self.path = args.checkpoint_path
-        self.folder = Path(self.path).with_suffix("")  # of the shards
+        self.folder = Path(f"{self.path}.shards")
         self.args = args
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=args.fp16)
         torch.manual_seed(args.seed + dist.get_rank())  # own dropout
@@ -111,10 +111,16 @@ class Trainer:
     def _save_checkpoint(self, step):
         states = [None] * dist.get_world_size()
         dist.all_gather_object(states, checkpoints.rng_state(self.device))
+        shards = self._shards()
+        weights = [weight.to_local() for weight in shards["model"].values()]
+        if not all(weight.isfinite().all() for weight in weights):
+            keeps = f"{self.path} and its shards are intact"
+            raise UserError(f"weights are not finite: lower the rate; {keeps}")
         self._wait()
+        folder = self.folder / str(step + 1)
+        shutil.rmtree(folder, ignore_errors=True)  # from an older run
         self.saved = dcp.async_save(
-            self._shards(), checkpoint_id=self.folder / str(step + 1),
-            process_group=self.node)
+            shards, checkpoint_id=folder, process_group=self.node)
         if dist.get_node_local_rank() != 0:
             return
         checkpoint = {
@@ -133,7 +139,7 @@ class Trainer:
         self.file.wait()
         for folder in self.folder.glob("[0-9]*"):
             if folder.name != str(checkpoint["steps_run"]):
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _wait(self):
         """Wait until the last save is on the disk. Raises UserError if not."""
@@ -172,20 +178,25 @@ class Trainer:
             raise UserError(f"{self.path} needs {folder}: copy it here, too")
         if all(found):
             return
-        source, rank = found.index(True), dist.get_rank()
-        hosts = dist.new_group(backend="gloo")  # no GPU has room for a file
+        rank, local = dist.get_rank(), int(os.environ["LOCAL_WORLD_SIZE"])
+        firsts = [*range(0, dist.get_world_size(), local)]  # of each node
+        hosts = dist.new_group(firsts, backend="gloo")  # no GPU has room
+        source = found.index(True) // local * local
 
         def sent(read):
             content = [read() if rank == source else None]
             dist.broadcast_object_list(content, source, hosts)
             return content[0]
 
-        # .metadata comes last: without it, a folder is not whole.
-        for name in sent(lambda: sorted(os.listdir(folder), reverse=True)):
-            content = sent((folder / name).read_bytes)
-            if not found[rank] and dist.get_node_local_rank() == 0:
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
+        if rank in firsts:
+            # .metadata comes last: without it, a folder is not whole.
+            for name in sent(lambda: sorted(os.listdir(folder), reverse=True)):
+                content = sent((folder / name).read_bytes)
+                if not found[rank]:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    part = folder / f"{name}.part"
+                    part.write_bytes(content)
+                    part.replace(folder / name)
         dist.barrier()  # wait for the last file
 
     def _learning_rate(self, step):

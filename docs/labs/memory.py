@@ -3,6 +3,7 @@
     python docs/labs/memory.py          count, and compare with the formulas
     python docs/labs/memory.py large    what the formulas say of large models, in GB
     python docs/labs/memory.py time     how much longer a step takes with checkpointing
+    python docs/labs/memory.py course   what a step holds while it runs, in MB
 """
 
 import statistics
@@ -34,13 +35,14 @@ class Living(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.sizes, self.now = {}, 0
+        self.sizes, self.now, self.course = {}, 0, []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, torch.Tensor):
                 self.add(tensor.untyped_storage())
+        self.course.append(self.now)
         return made
 
     def add(self, storage):
@@ -85,6 +87,24 @@ def computed(layers, heads, width, vocabulary, length, batch, again=False):
     return [4 * weights, 4 * weights, 8 * weights, 4 * (kept + padded) + indices]
 
 
+def course(script):
+    """The bytes after each operation of the second step: of `forward()`, and of `backward()`."""
+    model, optimizer, tokens = made(script)
+    with Living() as living:
+        for weight in model.parameters():
+            living.add(weight.untyped_storage())
+        for _ in range(2):
+            optimizer.zero_grad()
+            begin = len(living.course)
+            loss = model(tokens, tokens)
+            middle = len(living.course)
+            loss.backward()
+            del loss
+            end = len(living.course)
+            optimizer.step()
+    return living.course[begin:middle], living.course[middle:end]
+
+
 def seconds(model, optimizer, tokens):
     begin = time.perf_counter()
     model(tokens, tokens).backward()
@@ -105,6 +125,12 @@ if sys.argv[1:] == ["time"]:
     both = made(trainer), made(checkpoint_activations)
     ratios = [seconds(*few) / seconds(*plain) for plain, few in [both] * 60]
     print(f"a step takes {statistics.median(ratios):.2f} times as long (median of 60 pairs)")
+    sys.exit()
+if sys.argv[1:] == ["course"]:
+    for script in (trainer, checkpoint_activations):
+        for name, sizes in zip(("forward", "backward"), course(script), strict=True):
+            print(f"{script.__name__:31} {name:8} at most {max(sizes) / 1e6:.1f} MB")
+            print(*(f"{size / 1e6:.2f}" for size in sizes[:: len(sizes) // 40]))
     sys.exit()
 for script, again in ((trainer, False), (checkpoint_activations, True)):
     print(script.__name__)

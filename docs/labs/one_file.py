@@ -18,7 +18,7 @@ source, target = map(Path, sys.argv[1:])
 checkpoint = torch.load(source)
 with tempfile.TemporaryDirectory(dir=target.parent) as folder:
     whole = Path(folder, "whole")
-    dcp_to_torch_save(source.with_suffix("") / str(checkpoint["steps_run"]), whole)
+    dcp_to_torch_save(f"{source}.shards/{checkpoint['steps_run']}", whole)
     shards = torch.load(whole)
     state = {int(key): value for key, value in shards["optimizer"].items()}
     shards["optimizer"] = {"state": state}  # DCP makes strings of the keys

@@ -1,6 +1,6 @@
 """Say which file of a folder of shards has which rows of a tensor.
 
-    python docs/labs/shard_files.py dcp/20 model.lm_head.weight
+    python docs/labs/shard_files.py dcp.pt.shards/20 model.lm_head.weight
 """
 
 import sys
@@ -12,5 +12,5 @@ metadata = FileSystemReader(folder).read_metadata()
 chunks = {tuple(chunk.offsets): chunk.sizes for chunk in metadata.state_dict_metadata[name].chunks}
 for index, place in metadata.storage_data.items():
     if index.fqn == name:
-        rows, columns = chunks[tuple(index.offset)]
-        print(f"{place.relative_path} has {rows} x {columns} from row {index.offset[0]}")
+        size = " x ".join(map(str, chunks[tuple(index.offset)]))
+        print(f"{place.relative_path} has {size} from row {index.offset[0]}")

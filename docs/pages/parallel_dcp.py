@@ -23,7 +23,7 @@ Checkpoints in shards: save without waiting
 #
 # .. lesson-diff:: dcp
 #    :edit: save-shards
-#    :confirmed: bff120ff3477
+#    :confirmed: 4de5617c18e7
 #
 #    **Saving.** ``dcp.save`` takes a dictionary with the same names on all ranks. The ranks agree
 #    on who writes what, and each writes one file into the folder ``checkpoint_id``. The last file is
@@ -35,11 +35,15 @@ Checkpoints in shards: save without waiting
 #    must be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
-#    replaced after the shards are on the disk, so it always names a whole folder.
+#    replaced after the shards are on the disk, so it always names a whole folder. The check for
+#    weights that are not finite, which ``utils.save_checkpoint`` made, comes here first. What an
+#    older run left in the folder goes, because its ``.metadata`` would make the new save look whole
+#    too early.
 #
-#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards of its own copy,
-#    because nodes share no disk. If yours do, both would write the same files: pass
-#    ``dist.new_group(backend="gloo")`` instead.
+#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards of its own
+#    copy, because nodes share no disk. If yours do, both would write the same files. Then let all
+#    ranks write one checkpoint, in ``dist.new_group(backend="gloo")``, and let only rank 0 pass the
+#    ``return``.
 #
 # Two nodes train, with two processes each. On each node are the small file and a folder with a file
 # per process. A lab reads ``.metadata``, here for one matrix of 48 × 48:
@@ -50,7 +54,7 @@ Checkpoints in shards: save without waiting
 #
 #    python -m tools.series run dcp@1 --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 10 --log_every 20 | grep saved
 #    find node1/dcp_1* node2/dcp_1* -type f
-#    python docs/labs/shard_files.py node2/dcp_1/20 model.transformer.h.0.attn.c_proj.weight
+#    python docs/labs/shard_files.py node2/dcp_1.pt.shards/20 model.transformer.h.0.attn.c_proj.weight
 
 # %% [markdown]
 # Training continues meanwhile
@@ -60,15 +64,16 @@ Checkpoints in shards: save without waiting
 #
 # .. lesson-diff:: dcp
 #    :edit: save-in-the-background
-#    :confirmed: a4d120db1fdb
+#    :confirmed: 2c4ad4b53674
 #
 #    ``async_save`` copies the shards to host memory, and returns. A thread writes the copy, so the
 #    next step may already change the weights. Host memory must have room for one copy of what the
 #    process keeps.
 #
-#    **Two threads per process send messages now**, the one that trains and the one that saves. In one
-#    group, gloo's messages of both would mix, and the process aborts. That is why saving has its
-#    own group, and why it is over gloo also on GPUs.
+#    **Two threads per process send messages now**, the one that trains and the one that saves. In
+#    one group, gloo's messages of both would mix, and the process aborts or hangs. So saving has
+#    its own group. On GPUs it is over gloo, too, because DCP sends objects from host memory. (A
+#    default group over ``cpu:gloo,cuda:nccl`` would do, until training itself sends an object.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
@@ -105,7 +110,7 @@ Checkpoints in shards: save without waiting
 # ``dcp@2`` looks for them in its own folder only:
 #
 # .. run::
-#    :expect: (?s)No such file or directory: 'dcp_2/20/.metadata'
+#    :expect: (?s)No such file or directory: 'dcp_2.pt.shards/20/.metadata'
 #    :mark: No such file
 #
 #    python -m tools.series run dcp@2 --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 | grep saved
@@ -114,12 +119,13 @@ Checkpoints in shards: save without waiting
 #
 # .. lesson-diff:: dcp
 #    :edit: share-with-a-new-node
-#    :confirmed: 2e1497c54e42
+#    :confirmed: d0a73ac7b5cc
 #
-#    If some node lacks the folder, a node that has it sends each file through host memory, and each
-#    node without it writes the files. ``.metadata`` is the last, so a kill meanwhile does not leave
-#    a folder that looks whole. If no node has it, the run ends with one line, because somebody has
-#    moved the small file without its folder.
+#    A node that has the folder sends its files, one by one, to the first process of each node, and
+#    nodes without the folder write them. ``.metadata`` is the last, so a kill meanwhile does not
+#    leave a folder that looks whole. The first process of a node needs host memory for about three
+#    copies of one file. If no node has it, the run ends with one line, because the small file was
+#    copied without its folder.
 #
 # Now node 2 is lost between the two runs, and both nodes end with the same shards. The third run
 # resumes with four processes on one node, the fourth with one process. Then ``one_file.py`` makes
@@ -134,7 +140,7 @@ Checkpoints in shards: save without waiting
 #    python -m tools.series run dcp $(cat options) --data ../LICENSE --total_steps 10 | grep saved
 #    rm -r node2
 #    python -m tools.series run dcp $(cat options) --data ../LICENSE --total_steps 20 | grep -v val
-#    cp -r node2/dcp node2/dcp.pt .
+#    cp -r node2/dcp.pt* .
 #    torchrun --standalone --nproc_per_node=4 -m parallel.dcp $(cat options) --data LICENSE --total_steps 30 | grep -v val
 #    torchrun --standalone --nproc_per_node=1 -m parallel.dcp $(cat options) --data LICENSE --total_steps 40 | grep -v val
 #    python docs/labs/one_file.py dcp.pt mingpt.pt
@@ -146,11 +152,18 @@ Checkpoints in shards: save without waiting
 # What it costs
 # -------------
 #
-# - **Files.** A checkpoint is a folder now. Copy it together with the small file. Other programs want
-#   one file: ``one_file.py`` needs a host with room for the whole model.
-# - **Host memory**, for the copy of the shards while they are written.
-# - **No checksums.** DCP does not check what it reads, unlike the other scripts of this series, so a
-#   damaged shard is noticed only if torch cannot read it.
+# - **Files.** A checkpoint is a folder now. Copy, move and rename it together with the small file.
+#   Other programs want one file: ``one_file.py`` needs a host with room for the whole model.
+# - **Disk and host memory**: two checkpoints on the disk during a save, and a copy of the shards in
+#   memory.
+# - **Trust.** DCP has no checksums, unlike the other scripts of this series, so a damaged shard is
+#   noticed only if torch cannot read it. ``.metadata`` is a pickle, which may run code: read only
+#   folders that you trust.
+# - **Versions.** PyTorch does not promise that another version reads the folder, and calls
+#   ``async_save`` experimental. For years, keep what ``one_file.py`` made.
+# - **Order.** The optimizer's state is saved by a parameter's number, as ``state_dict()`` has it. If
+#   you change the order of the parameters, use ``get_state_dict`` of
+#   ``torch.distributed.checkpoint.state_dict``, which saves by name.
 #
 # Nothing on this page was measured on a GPU yet.
 
@@ -165,10 +178,10 @@ Checkpoints in shards: save without waiting
 # objects from host memory, so give it a group over gloo.
 #
 # **"Missing key in checkpoint state_dict".** The dictionary given to ``dcp.load`` has a name that was
-# not saved. Usually the optimizer has its state, but had none when it was saved, or the reverse.
+# not saved. Usually the optimizer had made no step when it was saved.
 #
-# **The learning rate or the step count starts again.** What is not a tensor does not change in place:
-# use the dictionary after ``dcp.load``, or save it elsewhere, as here.
+# **The learning rate starts again.** DCP replaces what is not a tensor in the dictionary, and your
+# own variable keeps the old value.
 #
 # **A folder without** ``.metadata`` **is the rest of a save that was interrupted.** ``dcp.py``
 # deletes it after its next save.
@@ -181,7 +194,7 @@ Checkpoints in shards: save without waiting
 #    :next: :doc:`your_script`, to do the same with a script of yours
 #    :also: torch.distributed.checkpoint <torch.distributed.checkpoint>
 #
-#    You can now save in shards without waiting, and say at each moment which files are whole.
+#    You can now save in shards without waiting, and say after a kill which checkpoint is whole.
 #
 #    .. fold:: Why may ``dcp.pt`` not be replaced before the shards are written?
 #
@@ -191,7 +204,8 @@ Checkpoints in shards: save without waiting
 #    .. fold:: 8 processes saved, 6 resume. Which files does rank 0 read?
 #
 #       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first
-#       file and a part of the second one's, so it reads from two files, as ``.metadata`` says.
+#       file and a part of the second one's. AdamW also counts the steps of each tensor. Every rank
+#       has these counts, so DCP divides them among all files, and rank 0 opens the others as well.
 #
 #    .. fold:: Could each rank use ``torch.save`` for its own shard?
 #

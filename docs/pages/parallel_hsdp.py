@@ -10,10 +10,11 @@ HSDP: a copy per node, a shard per GPU
 #
 # **You need** the script of :doc:`parallel_fsdp`, and :doc:`4_multinode`.
 #
-# FSDP over two nodes gathers each block from all processes, twice per step, and half of each block
-# is on the other node. GPUs of a node are joined by a link of several hundred GB/s; a node sends to
-# another one at a tenth of that or less. If the model fits into the GPUs of one node, let each node
-# keep a whole copy. Then weights travel within a node only. This is *hybrid* sharding, HSDP.
+# FSDP over two nodes gathers each block from all processes, twice per micro-batch, and half of each
+# block is on the other node. GPUs of a node are joined by a link of several hundred GB/s; a node
+# sends to another one at a tenth of that or less. If the model fits into the GPUs of one node, let
+# each node keep a whole copy. Then weights travel within a node only. This is *hybrid* sharding,
+# HSDP.
 #
 # .. diagram:: hsdp
 #
@@ -48,9 +49,9 @@ HSDP: a copy per node, a shard per GPU
 #    python -m tools.series run --probe hsdp --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
 #
 # The loss is that of FSDP and DDP on :doc:`parallel_fsdp`. For each of the four sharded modules there
-# is now a reduce-scatter among the two processes of the node. It leaves each process the sum of its
-# shard's gradient over this node, and an all-reduce with the process that keeps the same shard on
-# the other node completes it.
+# is now a reduce-scatter among the two processes of the node. Then each process has its shard's
+# gradient, summed over its node. An all-reduce with the process that keeps the same shard on the
+# other node adds the rest.
 
 # %% [markdown]
 # What crosses the network
@@ -69,10 +70,11 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, three numbers per weight leave the
-# node: one when the weights are gathered for ``forward()``, one for ``backward()``, and one for the
-# gradients. With HSDP it is one. (The rest are headers and the messages of the loss and the
-# gradient's length.) With more nodes, it becomes up to two: an all-reduce among *N* nodes sends
-# 2 (*N* − 1) / *N* numbers per weight from each.
+# node. An all-gather among four processes in a ring sends ¾ over each link, and there are two. gloo
+# makes the reduce-scatter of an all-reduce, which sends 1½; NCCL would send ¾. With HSDP it is one
+# number, that of the all-reduce between two nodes. (The rest are headers and the messages of the
+# loss and the gradient's length.) With more nodes, it becomes up to two: an all-reduce among *N*
+# nodes sends 2 (*N* − 1) / *N* numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -99,8 +101,12 @@ HSDP: a copy per node, a shard per GPU
 #
 # **Memory.** A process keeps 1/8 of the model on nodes of 8 GPUs, however many nodes there are. FSDP
 # on *N* nodes keeps 1/(8 *N*). So use HSDP if a shard of one node's copy, its gradient, its
-# optimizer state and the activations fit into a GPU. A row of the mesh need not be one node: with
-# 2 nodes per copy, the shape is ``(nodes // 2, 2 * local)``.
+# optimizer state, two whole blocks and the activations fit into a GPU. A row of the mesh need not
+# be one node: with 2 nodes per copy, the shape is ``(nodes // 2, 2 * local)``.
+#
+# **Accumulation.** ``set_requires_all_reduce(is_last)`` in place of ``set_requires_gradient_sync``
+# reduces within the node for each micro-batch, and crosses the network once. So no process needs
+# room for whole gradients.
 #
 # **A failure** still stops the whole group. What HSDP adds is that no part of the model is on one
 # node only: with checkpoints in shards (:doc:`parallel_dcp`), a new node takes its shards
@@ -135,13 +141,13 @@ HSDP: a copy per node, a shard per GPU
 #
 #    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With which ranks does rank 10 exchange weights, and with which gradients only?
 #
-#       Weights with ranks 8 to 15, the others of its node. The finished sums of its shard with
-#       ranks 2, 18 and 26, which have the same local rank.
+#       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
+#       with ranks 2, 18 and 26, which have the same local rank.
 #
-#    .. fold:: What does a node keep more than with FSDP on 4 nodes, and what does it send less?
+#    .. fold:: What more does a node keep than with FSDP on 4 nodes, and what less does it send?
 #
-#       It keeps the whole model instead of a quarter. Between nodes, it sends at most 2 × 3/4 numbers
-#       per weight and step instead of about three.
+#       It keeps the whole model instead of a quarter. Between nodes, it sends 2 × ¾ numbers per
+#       weight and step, instead of almost three.
 #
 #    .. fold:: What is the mesh ``(1, 32)``, and what is ``(32, 1)``?
 #

@@ -86,6 +86,52 @@ Memory: what fills a GPU, and activation checkpointing
 #    python docs/labs/memory.py time
 
 # %% [markdown]
+# While a step runs
+# -----------------
+#
+# The four parts are not all there at the same time. The lab notes what the step holds after each
+# operation:
+#
+# .. run::
+#    :expect: (?s)trainer +backward at most 19\.2 MB.*activations +backward at most 15\.2 MB
+#    :mark: backward
+#
+#    python docs/labs/memory.py course | grep most
+
+# %%
+import re
+
+import lab
+
+log = lab.run("python docs/labs/memory.py course")
+found = re.findall(r"(\w+) +(forward|backward) +at most ([\d.]+) MB\n([\d. ]+)", log)
+
+figure, axes = lab.picture(
+    "What a step holds while it runs. "
+    + "; ".join(f"{name}, {part}: at most {most} MB" for name, part, most, _ in found),
+    height=2.6,
+)
+for name, part, _, course in found:
+    plain = name == "trainer"
+    held = [float(size) for size in course.split()]
+    start = 0 if part == "forward" else 1
+    times = [start + at / len(held) for at in range(len(held))]
+    label = "everything kept" if plain else "checkpoints"
+    axes.plot(times, held, color=lab.COLORS[not plain], label=label if start == 0 else None)
+axes.axvline(1, color="gray", linewidth=1)
+axes.set(ylim=(0, 21), ylabel="MB")
+axes.set_xticks((0.5, 1.5), ("forward()", "backward()"))
+axes.tick_params(axis="x", length=0)
+figure.legend(loc="outside upper right", ncols=2)
+
+# %% [markdown]
+# A step begins with the weights and the optimizer's state, 9.8 MB. ``forward()`` adds the
+# activations. ``backward()`` frees them block by block and adds the gradients, so the most that the
+# step holds is less than the sum of the parts. With checkpoints, ``forward()`` adds little, and the
+# peak is near the end of ``backward()``, when almost all gradients are there and one block is
+# computed again.
+
+# %% [markdown]
 # Large models
 # ------------
 #

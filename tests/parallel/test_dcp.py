@@ -17,6 +17,7 @@ RATE = {"learning_rate": 1e-3, "min_learning_rate": 1e-3, "dropout": 0.0}
 
 def whole(folder, name="whole.pt"):
     """The file that one_file.py makes of the shards in `folder`."""
+    (folder / name).unlink(missing_ok=True)
     words = [sys.executable, f"{ROOT}/docs/labs/one_file.py", "dcp.pt", name]
     made = processes.run(words, cwd=folder, limit=60)
     assert made.status == 0, made.out
@@ -49,22 +50,27 @@ def test_a_worker_killed_while_shards_are_written_changes_nothing(text, tmp_path
     env = slow_saves(tmp_path / "slow")
     with Process("dcp", *words, cwd=folder, env=env, launcher=STANDALONE) as it:
         seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes a second
-        assert not (folder / "dcp/16/.metadata").exists()
+        assert not (folder / "dcp.pt.shards/16/.metadata").exists()
         os.kill(it.workers()[1], signal.SIGKILL)
         it.wait_for("Resuming after step 8", seen)
         assert it.wait() == 0, it.tail
     assert same(whole(tmp_path / "once"), whole(folder))
-    assert sorted(leftovers(folder)) == ["data", "dcp", "dcp.jsonl", "dcp.pt", "whole.pt"]
-    assert os.listdir(folder / "dcp") == ["24"]
+    assert sorted(leftovers(folder)) == ["data", "dcp.jsonl", "dcp.pt", "dcp.pt.shards", "whole.pt"]
+    assert os.listdir(folder / "dcp.pt.shards") == ["24"]
 
 
-def test_a_failed_save_and_missing_shards_are_said(text, tmp_path):
+def test_what_cannot_be_saved_or_found_is_said(text, tmp_path):
     train("dcp", tmp_path, *options(data=text, total_steps=8))
-    (tmp_path / "dcp").rename(tmp_path / "away")
-    for shards in (None, "a file in the way"):
-        if shards:
-            (tmp_path / "dcp.pt").unlink()
-            (tmp_path / "dcp").write_text(shards)
-        ended = run("dcp", *options(data=text), cwd=tmp_path, launcher=ONCE)
-        said = "cannot save shards: " if shards else "dcp.pt needs dcp/8: copy it here, too"
+    shards, wild = tmp_path / "dcp.pt.shards", {"learning_rate": 1e30, "grad_clip": 1e30}
+
+    def fails(said, **others):
+        ended = run("dcp", *options(data=text, **others), cwd=tmp_path, launcher=ONCE)
         assert ended.status != 0 and said in ended.tail, ended.tail
+
+    fails("weights are not finite", **wild)
+    assert os.listdir(shards) == ["8"]
+    shards.rename(tmp_path / "away")
+    fails("dcp.pt needs dcp.pt.shards/8: copy it here, too")
+    (tmp_path / "dcp.pt").unlink()
+    shards.write_text("a file in the way")
+    fails("cannot save shards: ")

@@ -12,11 +12,13 @@ from tests.faults import kill_worker, most_repeated, same, slow_saves
 from tests.mingpt import texts
 from tests.mingpt.conftest import options
 from tests.mingpt.test_trainer import repeated
+from tests.parallel.test_dcp import whole
 from tests.processes import STANDALONE, Process, epochs, run
 
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", 10))
 EPOCHS, SAVE_EVERY = 60, 7
 STEPS = 200  # of the GPT
+OF_THE_GPT = ("mingpt", "dcp")
 KILLS = 3  # as many as STANDALONE allows restarts
 
 pytestmark = pytest.mark.soak
@@ -35,7 +37,8 @@ def undisturbed(tmp_path_factory, of_the_gpt):
     """The folder with the checkpoints of two runs."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert run("multinode", EPOCHS, SAVE_EVERY, cwd=folder).status == 0
-    assert run("mingpt", *of_the_gpt, cwd=folder, launcher=STANDALONE).status == 0
+    for lesson in OF_THE_GPT:
+        assert run(lesson, *of_the_gpt, cwd=folder, launcher=STANDALONE).status == 0
     return folder
 
 
@@ -61,10 +64,11 @@ def disturb(processes, chance):
 
 
 @pytest.mark.parametrize("slow", [False, True], ids=["", "slow saves"])
-@pytest.mark.parametrize("lesson", ["multigpu_torchrun", "multinode", "mingpt"])
+@pytest.mark.parametrize("lesson", ["multigpu_torchrun", "multinode", *OF_THE_GPT])
 def test_one_node(lesson, slow, of_the_gpt, undisturbed, tmp_path, note):
-    args = of_the_gpt if lesson == "mingpt" else (EPOCHS, SAVE_EVERY)
+    args = of_the_gpt if lesson in OF_THE_GPT else (EPOCHS, SAVE_EVERY)
     reference = undisturbed / ("mingpt.pt" if lesson == "mingpt" else "multinode.pt")
+    reference = whole(undisturbed) if lesson == "dcp" else reference
     kills, worst = 0, 0
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
@@ -73,8 +77,8 @@ def test_one_node(lesson, slow, of_the_gpt, undisturbed, tmp_path, note):
         with Process(lesson, *args, cwd=folder, env=env, launcher=STANDALONE) as process:
             kills += disturb([process], random.Random(number))
             assert process.wait() == 0, process.tail
-        assert same(reference, folder / f"{lesson}.pt")
-        if lesson == "mingpt":
+        assert same(reference, whole(folder) if lesson == "dcp" else folder / f"{lesson}.pt")
+        if lesson in OF_THE_GPT:
             worst = max(worst, repeated(process.lines, end=STEPS))
         else:
             worst = max(worst, most_repeated(process.lines, SAVE_EVERY))

@@ -12,6 +12,7 @@ import atexit
 import functools
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -65,7 +66,7 @@ class _Process:
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
         self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
         self.model, self.hook = lambda: None, None
-        self.kept = ""
+        self.kept, self.saver = "", None
         self.root = lambda: None  # the module that was called first since the last step
         self.calls, self.in_threads = Counter(), ""  # of each module since the last step
         self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
@@ -110,8 +111,14 @@ class _Process:
             sampler.generator.set_state(state)
         self.facts["share"] = share
 
+    def saves_meanwhile(self, *_):
+        self.facts["saves"] = "saves in the background"
+
     def stepped(self, optimizer, *_):
         self.optimizer, self.steps = optimizer, self.steps + 1
+        if not self.saver and (saver := sys.modules.get("torch.distributed.checkpoint")):
+            self.saver = saver  # few scripts import it, and it takes long
+            saver.async_save = _before(saver.async_save, self.saves_meanwhile)
         passes = max(self.calls.values(), default=0)
         model = self.model()
         if model and passes > self.calls[id(model)]:
