@@ -148,7 +148,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 # If a model does not fit, try these in order:
 #
-# #. more and smaller parts per step (:doc:`5c_fast`);
+# #. more and smaller micro-batches per step (:doc:`5c_fast`);
 # #. ``bf16`` and ``--compile``;
 # #. activation checkpointing, for up to a third more computing;
 # #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
