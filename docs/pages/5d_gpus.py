@@ -10,8 +10,8 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Most numbers of this page are not measured yet, and a note marks each gap. Take what is said of
-# speeds as reasons, not as results.
+# Most numbers of this page are not measured yet, and a note marks each gap. What it says about
+# speeds is an explanation, not a result.
 
 # %% [markdown]
 # The same scripts
@@ -78,8 +78,8 @@ if log:
 # - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
 #   at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
 #   within the product only, so weights, checkpoints and the loss stay the same.
-# - **compiled**: ``torch.compile`` fuses the small operations, by default only up to where a bucket
-#   of DDP ends (:doc:`5c_fast`).
+# - **compiled**: ``torch.compile`` fuses the small operations, by default only within a bucket of
+#   DDP (:doc:`5c_fast`).
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
@@ -194,8 +194,8 @@ if log:
 #
 #    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
 #    compiled code too. If an operation has no such kernel, PyTorch raises an error. The library
-#    Both lines come before the model, because cuBLAS reads its setting from the environment once,
-#    before its first matrix product.
+#    cuBLAS adds in a fixed order only if ``CUBLAS_WORKSPACE_CONFIG`` says so. It reads this
+#    variable once, before its first matrix product, so both lines come before the model.
 #
 #    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
 #    same H200, although one of them was killed after step 100 and resumed. That held with
@@ -277,7 +277,7 @@ if log:
 #    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,COLL torchrun --standalone --nproc_per_node=1 multinode.py 1 1
 #
 # This machine with an H200 had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the
-# 21 parameters, and each of the 64 steps has an all-reduce of 21 gradients.
+# 21 weights, and each of the 64 steps has an all-reduce of 21 gradients.
 #
 # By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
 # ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,NET,P2P,SHM,COLL`` names those of the list below, in place

@@ -100,8 +100,9 @@ Gradient compression, with a communication hook
 #
 # PowerSGD sends 1,620 bytes, almost 14 times fewer than float32. The two large matrices become 64 +
 # 20 and 64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two
-# factors would save too little. float16 ends closer to DDP than bfloat16, because these gradients
-# fit its range. (The lab cannot count DDP's own all-reduce, which is in C++.)
+# factors would save too little. float16 ends closer to DDP than bfloat16, because it rounds less,
+# and these gradients fit its range. ``bf16_compress_hook`` needs NCCL, so here it only prints its
+# error. (The lab cannot count DDP's own all-reduce, which is in C++.)
 
 # %% [markdown]
 # Error feedback
@@ -153,7 +154,8 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The rest that a rank keeps is *state*. So are the factors, with which the next step begins:
+# The rest that a rank keeps is *state*. So are the factors, with which the next step begins (a
+# *warm start*):
 #
 # - **Memory.** The rest takes as much memory as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run

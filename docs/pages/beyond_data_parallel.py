@@ -12,8 +12,8 @@ DataParallel: several devices in one process, and why not
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
-# machine. Without GPUs, DP silently calls the module as it is. In this lab it should split a batch
-# of 8 over two devices, but calls the module once, with the whole batch:
+# machine. Without GPUs, DP silently calls the module as it is. Here DP gets two devices and a batch
+# of 8. Without GPUs it calls the module once, with all 8 samples:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
@@ -44,7 +44,8 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel@1 3 3
 #
-# Each step makes two forward passes, one after the other, so nothing is faster yet.
+# Each step makes two forward passes, one after the other. (For this tiny model, threads will be no
+# faster. "Why not" times a larger one.)
 
 # %% [markdown]
 # All parts at the same time
@@ -86,8 +87,8 @@ DataParallel: several devices in one process, and why not
 #
 #    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
 #
-# 50% is the best that two devices can give. In three earlier runs we measured 81 to 82% for
-# ``data_parallel`` and 54 to 58% for DDP.
+# 50% is the best that two devices can give. In four runs we measured 81 to 84% for
+# ``data_parallel`` and 54 to 60% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
 #   GIL). Here there is a second reason: on a CPU, autograd runs all backward passes in one thread.

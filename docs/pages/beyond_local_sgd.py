@@ -266,8 +266,8 @@ right.legend()
 #    python -m tools.series run --probe diloco@1 3 3
 #
 # With a rate of 1 and without momentum, an outer step ends at anchor − (anchor − average), which is
-# the average. So the result must be that of ``local_sgd.py``. Here both run with N = 1, the most
-# outer steps, to let a difference show:
+# the average. So the result must be that of ``local_sgd.py``. Here both run with N = 1, because a
+# difference shows best with many outer steps:
 #
 # .. run::
 #    :expect: weights (0\.0e\+00|[\d.]+e-(0[89]|1\d))
@@ -350,10 +350,10 @@ right.legend()
 #
 #    sed -n '/^class DiLoCo/,/_outer_step()/p' docs/labs/diloco_gpt.py
 #
-# The GPT has two layers and 67,680 weights. It trains on two network namespaces of this machine,
-# which play two nodes, with one process each. Linux's traffic control, ``tc``, lets each node send
-# at most 100 Mbit/s. All rows have the same batches and learning rate. In the row ``averages``, the
-# outer rate is 1, without momentum:
+# The GPT has two layers and 67,680 weights. It trains on two network namespaces of this machine
+# (:doc:`launchers`), which play two nodes, with one process each. Linux's traffic control, ``tc``,
+# lets each node send at most 100 Mbit/s. All rows have the same batches and learning rate. In the
+# row ``averages``, the outer rate is 1, without momentum:
 #
 # .. run::
 #    :expect: bytes 1/(99|100|101) of DDP's; losses: DiLoCo [+-][0-5]\.

@@ -39,7 +39,8 @@ Profiler and flight recorder: looking inside a step
 #    python -m tools.series run --probe look_inside 3 3
 #
 # Each trace has 33 all-reduces: 32 for the steps, and one for the sum of the losses.
-# ``KINETO_LOG_LEVEL=6`` silences the lines with ``USDT``. The training itself does not change:
+# ``KINETO_LOG_LEVEL=6`` silences the profiler's own lines, with ``USDT``. The training itself does
+# not change:
 #
 # .. run::
 #    :expect: (?m)^equal

@@ -78,7 +78,8 @@ Memory-mapped data, converted once
 #      the file. So ``train_data.mmap`` is never unfinished.
 #    - **Checked.** ``torch.save`` stores a checksum with each tensor. ``utils.is_whole`` reads the
 #      whole file at each start and computes the checksums again. If one differs, ``convert``
-#      replaces the file, so choose a name that no other program uses.
+#      replaces the file, even if another program wrote it, so choose a name that no other program
+#      uses.
 #    - **Mapped.** With ``mmap=True``, ``torch.load`` reads no tensor. The system reads a part of
 #      the file when a sample needs it, and keeps it in memory once for all processes of the node.
 #

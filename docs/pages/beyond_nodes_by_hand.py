@@ -148,8 +148,8 @@ Several nodes, started by hand without torchrun
 #   numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own node, the other nodes lose their
-#   connection and end, and you start everything again. (``multigpu.py`` and this script do so from
-#   the first epoch.)
+#   connection and end, and you start everything again. This script then begins at the first epoch,
+#   because it loads no checkpoint.
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
 

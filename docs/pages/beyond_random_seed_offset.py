@@ -17,8 +17,8 @@ A seed per rank instead of shards
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
 # rank takes its own positions. So all ranks must know how many samples there are, and where each
 # one is. For a *stream*, data that arrive one after the other, they know neither. Then each rank
-# can draw from all data by itself. The script draws from the same 2,048 samples as before, because
-# then we can count what is used twice. For your stream, only the second edit counts:
+# can draw from all data by itself. The script draws from the same 2,048 samples as before, so that
+# we can count what is used twice:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data
@@ -154,7 +154,8 @@ axes.legend(loc="lower left")
 #    .. fold:: You forget the rank in the seed, with 8 processes. How does it show?
 #
 #       Hardly, because the loss falls. But all ranks compute the same gradient, so eight processes
-#       train as one does. Print the first index on every rank, as the probe does.
+#       train as one does on an eighth of the data per epoch. Print the first index on every rank,
+#       as the probe does.
 #
 #    .. fold:: Which share of the data has not been used after 3 epochs with 2 ranks?
 #

@@ -54,8 +54,8 @@ Unequal numbers of batches, and Join
 #    :confirmed: 1909318b0188
 #
 #    A rank that reaches the end of the ``with Join`` block stays there, and takes part in DDP's
-#    all-reduces with zeros, once per batch of another rank. When all ranks are done, ``Join``
-#    broadcasts the weights of the last one.
+#    all-reduces with zeros, once per step of the ranks that still have batches. When all ranks are
+#    done, ``Join`` broadcasts the weights of the last one.
 #
 #    ``Join`` usually surrounds the loop: ``with Join([model]):``. Here it is in a generator, so the
 #    loop keeps its indentation. ``all_reduce(totals)`` must be outside of the block, because for a
@@ -67,7 +67,8 @@ Unequal numbers of batches, and Join
 #
 #    python -m tools.series run --probe uneven@2 3 3
 #
-# The loss is that of all 2,048 samples, and the weights are equal.
+# The loss is that of all 2,048 samples, and the weights are equal. (``all samples`` means all of
+# this rank's own.)
 
 # %% [markdown]
 # Sharing the optimizer's state

@@ -129,16 +129,16 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run zero@1 1 1 | tail -n 1
 #    python -m tools.series run --probe zero@1 2 1
 #
-# Now each rank holds twice as much: 40 numbers and 2. ``load_state_dict`` puts a rank's part into
+# Now the probe counts twice as much: 40 numbers and 2. ``load_state_dict`` puts a rank's part into
 # the SGD optimizer inside ZeRO, which uses it. It also puts the part into ZeRO's own ``state``,
-# which nothing reads. On the CPU the two share their memory. On a GPU, by the source of PyTorch
-# 2.13, they would be separate copies, so with two GPUs a resumed run would save no memory.
+# which ``step()`` never uses. On the CPU the two share their memory. On a GPU, by the source of
+# PyTorch 2.13, they would be separate copies, so with two GPUs a resumed run would save no memory.
 #
 # .. lesson-diff:: zero
 #    :edit: keep-one-copy
 #    :confirmed: 07ac08c99fd8
 #
-#    ZeRO never reads its own ``state``, so clear it.
+#    ``step()`` never uses ZeRO's own ``state``, and ``state_dict()`` overwrites it, so clear it.
 #
 # .. run::
 #    :expect: of 20 numbers

@@ -35,15 +35,15 @@ Checkpoints in shards: save without waiting
 #    must be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
-#    replaced after the shards are on the disk, so it always names a whole folder. The check for
-#    weights that are not finite, which ``utils.save_checkpoint`` made, comes here first. What an
-#    older run left in the folder goes, because its ``.metadata`` would make the new save look whole
-#    too early.
+#    replaced after the shards are on the disk, so it always names a whole folder.
+#    ``utils.save_checkpoint`` no longer sees the weights, so the check that they are finite moves
+#    to this function. The save first deletes the folder if an older run left one, because its
+#    ``.metadata`` would make an unfinished save look whole.
 #
 #    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards of its own
-#    copy, because nodes share no disk. If yours do, both would write the same files. Then let all
-#    ranks write one checkpoint, in ``dist.new_group(backend="gloo")``, and let only rank 0 pass the
-#    ``return``.
+#    copy, because nodes share no disk. If yours do, both would write the same files. Then pass
+#    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and return on every
+#    rank but 0.
 #
 # Two nodes train, with two processes each. On each node are the small file and a folder with a file
 # per process. A lab reads ``.metadata``, here for one matrix of 48 × 48:
@@ -79,7 +79,7 @@ Checkpoints in shards: save without waiting
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
 #    at any moment leaves the small file and the folder that it names.
 #
-#    ``_wait`` ends the save before the next one begins, and reports its failure.
+#    ``_wait`` waits for the last save before the next one begins, and raises its error.
 #
 # The lab saves 511 MB from two processes, five times, and prints medians:
 #
@@ -124,8 +124,8 @@ Checkpoints in shards: save without waiting
 #    A node that has the folder sends its files, one by one, to the first process of each node, and
 #    nodes without the folder write them. ``.metadata`` is the last, so a kill meanwhile does not
 #    leave a folder that looks whole. The first process of a node needs host memory for about three
-#    copies of one file. If no node has it, the run ends with one line, because the small file was
-#    copied without its folder.
+#    copies of one file. If no node has the folder, usually because only the small file was copied,
+#    the run ends with one line.
 #
 # Now node 2 is lost between the two runs, and both nodes end with the same shards. The third run
 # resumes with four processes on one node, the fourth with one process. Then ``one_file.py`` makes
@@ -191,7 +191,7 @@ Checkpoints in shards: save without waiting
 # -------------------
 #
 # .. page-end:: parallel_dcp
-#    :next: :doc:`your_script`, to do the same with a script of yours
+#    :next: :doc:`your_script`, to port your own script to DDP
 #    :also: torch.distributed.checkpoint <torch.distributed.checkpoint>
 #
 #    You can now save in shards without waiting, and say after a kill which checkpoint is whole.

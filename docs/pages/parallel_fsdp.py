@@ -60,9 +60,9 @@ FSDP: each process keeps a shard
 # Sending gradients once per step
 # -------------------------------
 #
-# Let each process take its share of the batch in two micro-batches. With ``no_sync``, DDP sent
-# gradients with the last one only. Now each sends. Four modules are sharded, the three blocks and
-# the root, so two micro-batches make eight reduce-scatters:
+# Let each process take its share of the batch in two micro-batches. With ``no_sync``
+# (:doc:`5c_fast`), DDP sent gradients with the last one only. FSDP sends after each. Four modules
+# are sharded, the three blocks and the root, so two micro-batches make eight reduce-scatters:
 #
 # .. run::
 #    :expect: 8 reduce-scatters per step
@@ -76,8 +76,8 @@ FSDP: each process keeps a shard
 #
 #    This is FSDP's ``no_sync`` for gradients. The weights are still gathered for each micro-batch.
 #    Until the last one, each process adds up whole gradients of *all* weights. The gradient of its
-#    shard alone is known only after a reduce-scatter. That takes 4 bytes per weight, so leave the
-#    line out if memory is what you lack.
+#    shard alone is known only after a reduce-scatter. The whole gradients take 4 bytes per weight,
+#    so leave the line out if memory is short.
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step

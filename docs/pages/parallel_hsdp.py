@@ -10,11 +10,10 @@ HSDP: a copy per node, a shard per GPU
 #
 # **You need** the script of :doc:`parallel_fsdp`, and :doc:`4_multinode`.
 #
-# FSDP over two nodes gathers each block from all processes, twice per micro-batch, and half of each
-# block is on the other node. GPUs of a node are joined by a link of several hundred GB/s; a node
-# sends to another one at a tenth of that or less. If the model fits into the GPUs of one node, let
-# each node keep a whole copy. Then weights travel within a node only. This is *hybrid* sharding,
-# HSDP.
+# FSDP over two nodes gathers each block twice per micro-batch. Each time, half of the block comes
+# from the other node. GPUs of a node are joined by a link of several hundred GB/s; a node sends to
+# another one at a tenth of that or less. If the model fits into the GPUs of one node, let each node
+# keep a whole copy. Then weights travel within a node only. This is *hybrid* sharding, HSDP.
 #
 # .. diagram:: hsdp
 #
@@ -28,13 +27,14 @@ HSDP: a copy per node, a shard per GPU
 #    :edit: a-copy-per-node
 #    :confirmed: 6e6f1d658720
 #
-#    **The mesh** is a table of the ranks: a row per node, a column per local rank. ``fully_shard``
-#    takes its last dimension for the shards, and the one before for the copies. It makes a process
-#    group of each row and of each column. ``init_device_mesh`` lets you leave out the names, but
-#    ``fully_shard`` wants them.
+#    **The mesh** is a table of the ranks: a row per node, a column per local rank.
+#    ``init_device_mesh`` makes a process group of each row and of each column. ``fully_shard``
+#    takes the last dimension for the shards, and the one before for the copies.
+#    ``init_device_mesh`` lets you leave out the names, but ``fully_shard`` wants them.
 #
 #    **The shape** comes from torchrun's ``LOCAL_WORLD_SIZE``, so each node must start as many
-#    processes as the others. On one node, the mesh has one row and the script is ``fsdp.py``.
+#    processes as the others. On one node, the mesh has one row, and the script computes what
+#    ``fsdp.py`` computes.
 #
 #    **Nothing else changes**: a shard is a ``DTensor`` as before, so clipping, saving and loading
 #    work as they are.
@@ -70,11 +70,12 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, three numbers per weight leave the
-# node. An all-gather among four processes in a ring sends ¾ over each link, and there are two. gloo
-# makes the reduce-scatter of an all-reduce, which sends 1½; NCCL would send ¾. With HSDP it is one
-# number, that of the all-reduce between two nodes. (The rest are headers and the messages of the
-# loss and the gradient's length.) With more nodes, it becomes up to two: an all-reduce among *N*
-# nodes sends 2 (*N* − 1) / *N* numbers per weight from each.
+# node: ¾ with each of two all-gathers, which send around a ring of four processes, and 1½ with the
+# reduce-scatter, because gloo implements it as an all-reduce. (NCCL would send 2¼ in all.) With
+# HSDP it is one number, that of the all-reduce between two nodes. Over 10 Mbit/s, HSDP trains more
+# than twice as fast. (The rest are headers and the messages of the loss and the gradient's length.)
+# With more nodes, it becomes up to two: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
+# numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -144,7 +145,8 @@ HSDP: a copy per node, a shard per GPU
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.
 #
-#    .. fold:: What more does a node keep than with FSDP on 4 nodes, and what less does it send?
+#    .. fold:: Compared with FSDP on 4 nodes, how much more does a node keep, and how much less does
+#    it send?
 #
 #       It keeps the whole model instead of a quarter. Between nodes, it sends 2 × ¾ numbers per
 #       weight and step, instead of almost three.

@@ -75,8 +75,8 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # The price is at most a second ``forward()``. ``backward()`` computes twice as much as
 # ``forward()``, so that is a third more arithmetic. (Without dropout, the second ``forward()``
-# skips the block's last product.) Small operations, which move memory and hardly compute, run again
-# as well. On this CPU, with a small model:
+# stops before the block's last product, whose result no one needs.) Small operations, which move
+# memory and hardly compute, run again as well. On this CPU, with a small model:
 #
 # .. run::
 #    :expect: a step takes 1\.[1-7]\d times as long
@@ -138,7 +138,8 @@ figure.legend(loc="outside upper right", ncols=2)
 # This table applies the formulas to AdamW in fp32, one sequence of 2,048 tokens per GPU and GPT-2's
 # vocabulary. (The largest has the depth and width of Llama 3 405B.) The last column includes the
 # block that ``backward()`` computes again. Under bf16 autocast, a block keeps little more than
-# half, and copies of the weights take 2 bytes each. The logits and what checkpoints keep stay fp32:
+# half, and copies of the weights take 2 bytes each. The log-probabilities and what checkpoints keep
+# stay fp32:
 #
 # .. run::
 #    :expect: 405B
@@ -150,8 +151,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 # #. more and smaller micro-batches per step (:doc:`5c_fast`);
 # #. ``bf16`` and ``--compile``;
-# #. activation checkpointing, for up to a third more computing;
-# #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
+# #. activation checkpointing, for up to a third more arithmetic; #. sharding: the state, the
+# gradients, then the weights (:doc:`parallel_zero`), with a library
 #    (:doc:`parallel_fsdp`).
 #
 # None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them,
@@ -163,8 +164,8 @@ figure.legend(loc="outside upper right", ncols=2)
 # -------------------
 #
 # **"CUDA out of memory" all the same.** Activations are not the largest part, or most of them are
-# the logits: *V* numbers per token, which no block's checkpoint covers. Then compute the loss in
-# chunks of tokens.
+# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. Then compute the
+# loss in chunks of tokens.
 #
 # **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
 # updates its averages, or the block draws from a generator other than torch's.
@@ -184,8 +185,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    .. fold:: You double the width of a model. Which part grows how much?
 #
-#       Weights, gradients and state by four, because a block has 12 *C*\ :sup:`2` weights. The
-#       activations by two.
+#       In the blocks, weights, gradients and state by four, because a block has 12 *C*\ :sup:`2`
+#       weights, and the activations by two. The embeddings double, and the log-probabilities stay.
 #
 #    .. fold:: Why not checkpoint the whole model as one?
 #

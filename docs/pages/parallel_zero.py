@@ -16,10 +16,10 @@ ZeRO by hand: a shard of everything
 #
 # ZeRO (*zero redundancy optimizer*, `Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__)
 # removes these copies, in three stages: the first divides the optimizer's state, the second also
-# the gradients, the third also the weights. The three edits on this page make them in
-# :doc:`4_multinode`'s script, whose model has 21 weights. So two processes can keep 11 numbers
-# each: the shards must have one size, and the last ends with a zero. The script's optimizer is SGD
-# with momentum, whose state has one number per weight.
+# the gradients, the third also the weights. Each of the three edits on this page adds a stage to
+# :doc:`4_multinode`'s script, whose model has 21 weights. All shards must have the same size. So
+# each of two processes keeps 11 numbers, and the last shard ends with a zero. The script's
+# optimizer is SGD with momentum, whose state has one number per weight.
 
 # %% [markdown]
 # Stage 1: the optimizer's state
@@ -69,9 +69,10 @@ ZeRO by hand: a shard of everything
 #    :edit: scatter-the-gradients
 #    :confirmed: c6e7bb4d875a
 #
-#    ``reduce_scatter`` gets one part for each rank, and leaves rank *r* the sum, over all ranks, of
-#    part *r*. ``model.zero_grad()`` frees the model's gradients before the step. The copy in
-#    ``grads`` lives until the function returns.
+#    DDP goes, and the common seed keeps the initial weights equal. ``reduce_scatter`` gets one part
+#    for each rank, and leaves rank *r* the sum, over all ranks, of part *r*. ``model.zero_grad()``
+#    frees the model's gradients before the step. The copy in ``grads`` lives until the function
+#    returns.
 #
 # .. run::
 #    :expect: keeps 32 weights, 11 gradients, 11 of state
@@ -93,8 +94,8 @@ ZeRO by hand: a shard of everything
 #    :confirmed: 0c046ec4fecd
 #
 #    ``resize_(0)`` frees the memory of ``weights``, whose views, the model's parameters, remain.
-#    They are of no use until ``_gather`` gives ``weights`` its memory back and fills it. (After a
-#    save it stays until the next step.)
+#    They are of no use until ``_gather`` gives ``weights`` its memory back and fills it. (A save
+#    gathers them, too; that memory stays until the next step.)
 #
 # .. run::
 #    :expect: keeps 11 weights, 11 gradients, 11 of state

@@ -320,7 +320,7 @@ From your script to DDP
 #    Gradient accumulation
 #       Put all micro-batches of a step but the last into ``with model.no_sync():``, including their
 #       forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last step
-#       has fewer micro-batches, its last one must also be outside of it.
+#       has fewer micro-batches, leave ``no_sync()`` for the last of these, too.
 #
 #    Mixed precision (AMP) and gradient clipping
 #       They need no change, because ``GradScaler`` and ``clip_grad_norm_`` see the averaged
