@@ -151,8 +151,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 # #. more and smaller micro-batches per step (:doc:`5c_fast`);
 # #. ``bf16`` and ``--compile``;
-# #. activation checkpointing, for up to a third more arithmetic; #. sharding: the state, the
-# gradients, then the weights (:doc:`parallel_zero`), with a library
+# #. activation checkpointing, for up to a third more arithmetic;
+# #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
 #    (:doc:`parallel_fsdp`).
 #
 # None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them,
