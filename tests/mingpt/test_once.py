@@ -26,7 +26,8 @@ def fail(at):
     if rank == at:
         raise ValueError(f"no text at {at}")
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+dist.init_process_group("gloo")
+dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3))  # once all have met
 sys.stdout.write(f"{rank} has {run_once_per_node(slow)}\\n")
 sys.stdout.write(f"{rank} got {run_on_main(slow)}\\n")
 for run, at in (run_once_per_node, 1), (run_on_main, 0):
