@@ -40,8 +40,8 @@ Checkpoints in shards: save without waiting
 #    to this function. The save first deletes the folder if an older run left one, because its
 #    ``.metadata`` would make an unfinished save look whole.
 #
-#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards of its own
-#    copy, because nodes share no disk. If yours do, both would write the same files. Then pass
+#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because
+#    nodes share no disk. If yours do, both would write the same files. Then pass
 #    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and return on every
 #    rank but 0.
 #
@@ -79,7 +79,8 @@ Checkpoints in shards: save without waiting
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
 #    at any moment leaves the small file and the folder that it names.
 #
-#    ``_wait`` waits for the last save before the next one begins, and raises its error.
+#    ``_wait`` waits for the last save before the next one begins, and raises its error. Before the
+#    first save there is a task that does nothing, ``int()``, to wait for.
 #
 # The lab saves 511 MB from two processes, five times, and prints medians:
 #

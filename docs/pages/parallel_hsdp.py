@@ -72,10 +72,10 @@ HSDP: a copy per node, a shard per GPU
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, three numbers per weight leave the
 # node: ¾ with each of two all-gathers, which send around a ring of four processes, and 1½ with the
 # reduce-scatter, because gloo implements it as an all-reduce. (NCCL would send 2¼ in all.) With
-# HSDP it is one number, that of the all-reduce between two nodes. Over 10 Mbit/s, HSDP trains more
-# than twice as fast. (The rest are headers and the messages of the loss and the gradient's length.)
-# With more nodes, it becomes up to two: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
-# numbers per weight from each.
+# HSDP it is one number, that of the all-reduce between two nodes. (The rest are headers and the
+# messages of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as
+# fast. With more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends
+# 2 (*N* − 1) / *N* numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -145,8 +145,7 @@ HSDP: a copy per node, a shard per GPU
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.
 #
-#    .. fold:: Compared with FSDP on 4 nodes, how much more does a node keep, and how much less does
-#    it send?
+#    .. fold:: Compared with FSDP on 4 nodes, what more does a node keep, and what less does it send?
 #
 #       It keeps the whole model instead of a quarter. Between nodes, it sends 2 × ¾ numbers per
 #       weight and step, instead of almost three.
