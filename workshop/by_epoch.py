@@ -8,6 +8,9 @@ The workshop's part of the probe adds these facts to those of ddp_doctor:
                 through (the class called), grad, loss (the mean that the lessons would compute)
     gradient    of a step: sizes of its batches, learning rates; all numbers: weights, used, and
                 expected (of this rank's samples, computed by the probe; None for another model's)
+    kept        before a step: numbers in memory of weights, gradients and state; in its backward
+                passes, calls of modules (again) and of sums, by their ranks
+    meanwhile   an asynchronous save began
     fault       the failure that the check itself causes
 
 scenarios.py adds `output`, and to `act` what it `asked` for.

@@ -14,7 +14,7 @@ from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 from tools.series.stages import Stage
 
-from .checks import EXTRA, LESSONS, OF
+from .checks import EXTRA, LESSONS, OF, OWN
 from .verdicts import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,8 +39,8 @@ class Exercise:
     symptom: str = ""  # of a bug hunt: before the first hint, a check shows no more
     steps: tuple["Exercise", ...] = ()
     of_others: frozenset[str] = frozenset()  # edits that the start lacks altogether
-    stage: Stage | None = None  # which the solution is, if not the whole lesson
-    runs: tuple[str, ...] = ()  # of the GPT: the options of each run of a check
+    stage: Stage | None = None  # of a package: the solution, with which a check compares
+    runs: tuple[str, ...] = ()  # of it: where each run of a check is, and its options
 
     @property
     def file(self) -> str:
@@ -49,7 +49,7 @@ class Exercise:
     @property
     def others(self) -> list[str]:
         """The files that the script imports."""
-        package = sorted(ROOT.joinpath(self.file).parent.glob("*.py")) if self.stage else []
+        package = sorted(ROOT.glob("mingpt/*.py")) if self.stage else []
         names = [str(path.relative_to(ROOT)) for path in package]
         return ["utils.py", "guard.py", *(name for name in names if name != self.file)]
 
@@ -60,10 +60,13 @@ class Exercise:
     @property
     def checks(self) -> list[Check]:
         if self.stage:
-            page, edit = self.stage.edit.page, self.stage.edit.name
-            own = next(one for one in OF["mingpt"] if one.name == self.check)
-            about = replace(own, page=page, edit=edit)
-            return [about if one is own else one for one in OF["mingpt"]]
+            about = {one.check: one.stage.edit for one in self.steps or [self]}
+            return [
+                replace(one, page=about[one.name].page, edit=about[one.name].name)
+                if one.name in about
+                else one
+                for one in OF[self.lesson.name]
+            ]
         own = [EXTRA[self.check]] if self.check in EXTRA else []
         return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
 
@@ -124,6 +127,8 @@ def exercises() -> dict[str, Exercise]:
             found.append(_edit(lesson.edit(name), **facts))
         for name, facts in table["gpt"].items() if lesson.name == "mingpt" else ():
             found.append(_stage(stages.after(lesson.edit(name)), **facts))
+        if own := table["parallel"].get(lesson.name):
+            found.append(_path_of_stages(lesson, **own))
     return {exercise.name: exercise for exercise in found}
 
 
@@ -150,9 +155,25 @@ def _edit_of(step):
 def _stage(stage: Stage, hint: str, runs: list[str], check="prints-the-same") -> Exercise:
     """To make one stage of the one before."""
     return Exercise(
-        f"mingpt/{stage.edit.name}", stage.edit.title, stage.lesson, stage.before.source.text,
+        f"{stage.lesson.name}/{stage.edit.name}", stage.edit.title, stage.lesson,
+        stage.before.source.text,
         check, hint, _fill_in(stage), stage=stage, runs=tuple(runs),
     )  # fmt: skip
+
+
+def _path_of_stages(lesson: Lesson, runs: list[str], hints: dict[str, str]) -> Exercise:
+    made = [stages.after(edit) for edit in lesson.edits]
+    steps = tuple(
+        _stage(stage, hints[stage.edit.name], runs, check.name)
+        for stage, check in zip(made, OWN[lesson.name], strict=False)
+    )
+    start, title = lesson.parent.source.text, _title(lesson)
+    own = {"name": lesson.name, "title": title, "start": start}
+    return replace(steps[0], **own, steps=steps, stage=made[-1])
+
+
+def _title(lesson):
+    return f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
 
 
 def _fill_in(stage):
@@ -165,7 +186,7 @@ def _added(lines):
 
 
 def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
-    title = f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
+    title = _title(lesson)
     steps = tuple(
         replace(step, third_hint=_fill_in(stage))
         for step, stage in zip(steps, stages.of(lesson)[1:], strict=True)

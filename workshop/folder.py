@@ -103,7 +103,7 @@ class Folder:
     def files(self, exercise: Exercise) -> list[Path]:
         """The script, and all Python files beside it. A check copies them and runs the first."""
         script, place = self.script(exercise), self.path / exercise.name
-        others = [*place.glob("[!.]*.py"), *script.parent.glob("[!.]*.py")]
+        others = [*place.glob("[!.]*.py"), *place.glob("[!.]*/[!.]*.py")]
         return [script, *sorted({file for file in others if file.is_file()} - {script})]
 
 

@@ -13,7 +13,6 @@ from tests.processes import LESSONS
 from tools.series import stages
 from workshop.by_epoch import Run
 from workshop.checks import BEYOND
-from workshop.checks import LESSONS as SPINE
 from workshop.checks.evidence import ending
 from workshop.exercises import Exercise, exercises
 from workshop.verdicts import Finding, passed
@@ -82,7 +81,7 @@ def _answers():
             if lesson in known:
                 text = of.get("text") or changed(of["lesson"], of["diff"])
                 exercise = exercises()[of["of"]] if "of" in of else _whole(lesson)
-                stage = of.get("stage", int(number) - 1) if at and not exercise.stage else None
+                stage = of.get("stage", int(number) - 1) if at and exercise.steps else None
                 verdict = of.get("check"), of.get("seen", ""), stage, of.get("cure", "")
                 yield Case(f"{kind}: {name}", exercise, text, *verdict)
 
@@ -94,7 +93,7 @@ def _whole(lesson):
 
 
 def _stages():
-    for lesson in SPINE:
+    for lesson in [one.name for one in exercises().values() if one.steps]:
         path = exercises()[lesson]
         for stage in stages.of(LESSONS[lesson]):
             text = stage.source.text
@@ -111,7 +110,7 @@ def _cases():
     for name, one in exercises().items():
         if one.start not in known:
             yield Case(name, one, one.start, one.check, EVIDENCE.get(name, ""))
-        if one.stage:
+        if one.stage and not one.steps:
             yield Case(f"{name}, made", one, one.solution)
     for lesson in [lesson for lesson in LESSONS if lesson.name in BEYOND]:
         yield Case(lesson.name, _whole(lesson.name), lesson.source.text)

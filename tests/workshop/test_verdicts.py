@@ -58,6 +58,8 @@ def test_a_path_can_be_followed_by_its_hints(name):
     """Each names only what the script or a package has at that stage; the third is the diff."""
     path = exercises()[name]
     for step, stage in zip(path.steps, stages.of(path.lesson)[1:], strict=True):
+        for part in ("checkpoint", "device_mesh", "fsdp", "tensor"):
+            importlib.import_module(f"torch.distributed.{part}")
         namespace = {name: importlib.import_module(name) for name in ("torch", "utils")}
         namespace |= {"dist": torch.distributed, "mp": torch.multiprocessing}
         for code in re.findall(r"`([\w.]+)`", step.second_hint):

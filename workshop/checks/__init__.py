@@ -7,6 +7,7 @@ from . import (
     group,
     printed_loss,
     saving,
+    sharding,
     shares,
     variations,
 )
@@ -43,8 +44,24 @@ for name, without in BEYOND.items():
     OF[name] = [one for one in OF[name] if one not in without]
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
-    gpt.same_gradient, gpt.prints_the_same, group.ends_well,
+    gpt.same_gradient, gpt.prints_the_same, gpt.saves_the_scaler, group.ends_well,
 ]  # fmt: skip
+OWN = {  # of a lesson of parallel/: a check for each edit, and what they do not show
+    "checkpoint_activations": [sharding.computes_again],
+    "zero_by_hand": [
+        sharding.keeps_its_state, sharding.keeps_its_gradients, sharding.keeps_its_weights,
+        gpt.resumes,
+    ],
+    "fsdp": [sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes],
+    "hsdp": [sharding.sends_its_sums],
+    "dcp": [sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes],
+}  # fmt: skip
+for name, own in OWN.items():
+    OF[name] = [
+        group.is_python, group.all_take_part, *(one for one in own if one is not gpt.resumes),
+        gpt.same_gradient, gpt.prints_the_same, *(one for one in own if one is gpt.resumes),
+        group.ends_well,
+    ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,
     shares.shared, saving.saved_once, group.ends_when_a_rank_fails,

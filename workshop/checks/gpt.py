@@ -1,4 +1,4 @@
-"""What the GPT computes, sends and prints, beside the lesson's script at the same stage."""
+"""What a script computes, sends and prints, beside the lesson's script at the same stage."""
 
 import math
 import re
@@ -6,7 +6,7 @@ import re
 from ..verdicts import check
 from .evidence import and_ending
 
-LINE = re.compile(r"Step +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
+LINE = re.compile(r"(?:Step|Epoch) +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
 NEAR = 2e-4  # of losses, which are printed with four digits
 ALIKE = 1e-3  # of gradients, relative
 
@@ -31,20 +31,42 @@ def prints_the_same(run):
     Compare your numbers with the lesson's: which lines are missing, from which step on do they
     differ, and is it by a factor?
     """
-    mine, right = _lines(run), _lines(run.reference)
+    right = _lines(run.reference)
+    if told := _difference(run, right):
+        failed = run.crash or run.first("hung", "late")
+        return None if failed and "printed none" in told else (False, told)
+    return (True, f"{len(right)} losses") if right else None
+
+
+@check("parallel_fsdp", "save-whole-tensors", "parallel")
+def resumes(run):
+    """Started again with other processes, it continues from the checkpoint as the lesson's does.
+
+    What is in the checkpoint's file, and what does each process make of it? Every process needs its
+    part of the weights and of the optimizer's state, also if it had another part before.
+    """
+    right = {key: lines for key, lines in _lines(run.reference).items() if key[0]}
+    if not right:
+        return None
+    told = _difference(run, right)
+    return (False, told) if told else (True, f"{len(right)} losses")
+
+
+def _difference(run, right):
+    """The first loss of `right` that the run lacks or has otherwise, or that it has alone."""
+    runs = {number for number, _, _ in right}
+    mine = {key: lines for key, lines in _lines(run).items() if key[0] in runs}
     for key in sorted({*mine, *right}):
         number, step, kind = key
         what = f"{kind}loss of step {step}{f' in run {number + 1}' if number else ''}"
         has, wants = mine.get(key, []), right.get(key, [])
-        if not has and (run.crash or run.first("hung", "late")):
-            return None
         told = f"your script printed {_shown(has)}, the lesson's {_shown(wants)}{and_ending(run)}"
         if len(has) != len(wants):
-            return False, f"the {what}: {told}"
+            return f"the {what}: {told}"
         for (loss, over), (other, samples) in zip(has, wants, strict=True):
             if not abs(loss - other) <= NEAR or over != samples:
-                return False, f"the {what}: {told}"
-    return (True, f"{len(right)} losses") if right else None
+                return f"the {what}: {told}"
+    return None
 
 
 def _shown(lines):
@@ -93,3 +115,22 @@ def sends_once(run):
             else:
                 sent, passes = sent + bool(fact["sync"]), passes + 1
     return (True, "in every step") if workers else None
+
+
+@check("5b_robust", "save-everything-meanwhile", "mingpt")
+def saves_the_scaler(run):
+    """The checkpoint has the GradScaler's state, if there is one.
+
+    Its factor is found by trial, and grows after 2,000 steps: without it, a resumed run begins with
+    another one.
+    """
+    mine, right = (
+        {leaf["key"] for fact in each.all("saved") for leaf in fact["content"]}
+        for each in (run, run.reference)
+    )
+    if not right or "_growth_tracker" not in right:
+        return True, "none is needed"
+    if not mine:
+        return None
+    saved = "_growth_tracker" in mine
+    return saved, "in the file" if saved else "no file has its state_dict()"

@@ -4,14 +4,15 @@ import functools
 import json
 import os
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from _ddp_doctor import communication, optimizers, passes
-from _ddp_doctor.fingerprints import tensors_in
+from _ddp_doctor import communication, imports, optimizers, passes
+from _ddp_doctor.fingerprints import local, tensors_in
 from torch.nn.parallel import DataParallel
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim import optimizer as hooks
@@ -23,6 +24,7 @@ _trained = 0  # samples that a model saw
 _random = None  # the state of torch's generator before the running forward pass
 _moved = set()  # ids of the modules that were moved to a device
 _pending = {}  # by id: a collective that runs, and the line that started it
+_within = Counter()  # in the backward passes of this step: modules called, sums sent
 _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's samples; its batches
 
 
@@ -33,6 +35,11 @@ def watch():
     _note_before(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
     _note_before(DDP, "__init__", _note_wrapped)
     communication.replace("all_reduce", _started)
+    scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
+    scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
+    for name, kind in (("all_reduce", "all-reduce"), (scatter, "reduce-scatter")):
+        communication.replace(name, functools.partial(_counted, kind))
+    imports.after("torch.distributed.checkpoint", _watch_saves)
     for name in ("wait", "is_completed", "get_future"):
         _note_before(dist.Work, name, lambda work, *_: _pending.pop(id(work), None))
     recorder.at_end.append(_note_pending)
@@ -66,6 +73,27 @@ def _started(function):
     return wrapped
 
 
+def _watch_saves(checkpoint):
+    _note_before(checkpoint, "async_save", recorder.noting("meanwhile"))
+
+
+def _counted(kind, function):
+    """FSDP sends sums in the backward pass; DDP does so elsewhere."""
+
+    @functools.wraps(function)
+    def wrapped(*args, group=None, **kwargs):
+        if _is_backward():
+            ranks = ", ".join(map(str, dist.get_process_group_ranks(group)))
+            _within[f"{kind} among ranks {ranks}"] += 1
+        return function(*args, group=group, **kwargs)
+
+    return wrapped
+
+
+def _is_backward():
+    return getattr(recorder.running, "watched", False) and not passes.calls.running
+
+
 def _note_pending():
     for _, where in _pending.values():
         recorder.fact("unawaited", where=where)
@@ -85,6 +113,8 @@ def _watched(call):
         global _random
         if recorder.compiling() or passes.calls.running:
             return call(module, *args, **kwargs)
+        if _is_backward():
+            _within["modules"] += 1
         _random = torch.get_rng_state()
         output = call(module, *args, **kwargs)
         _note_batch(module, args, kwargs, output)
@@ -146,6 +176,7 @@ def _before_step(optimizer, args, kwargs):
     if optimizer is optimizers.stepping:
         _fail_if_asked()
         _note_gradient(optimizer)
+        _note_kept(optimizer)
 
 
 def _fail_if_asked():
@@ -170,6 +201,24 @@ def _note_gradient(optimizer):
         recorder.fact("gradient", batches=[*_sizes], rates=rates, **fields)
     _expected.clear()
     _sizes.clear()
+
+
+@recorder.guarded
+def _note_kept(optimizer):
+    own = [*passes.model.parameters(), *optimizers.parameters_of(optimizer)]
+    found = {"weights": own, "gradients": [p.grad for p in own if p.grad is not None]}
+    found["state"] = optimizers.state_of(optimizer)
+    kept = {kind: _in_memory(tensors) for kind, tensors in found.items()}
+    again = _within.pop("modules", 0)
+    recorder.fact("kept", **kept, again=again, sums={**_within})
+    _within.clear()
+
+
+def _in_memory(tensors):
+    """How many numbers these tensors have in memory, where several may be views of one."""
+    parts = [local(tensor.detach()) for tensor in tensors]
+    storages = {p.untyped_storage().data_ptr(): p for p in parts}
+    return sum(p.untyped_storage().nbytes() // p.element_size() for p in storages.values())
 
 
 def _numbers(tensors):

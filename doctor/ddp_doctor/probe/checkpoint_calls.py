@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import around, exceptions, imports, optimizers, passes, system
-from _ddp_doctor.fingerprints import fingerprint, rounded
+from _ddp_doctor.fingerprints import fingerprint, part, region, rounded, tensors_in
 
 
 def watch():
@@ -32,7 +32,7 @@ def _watch_dcp(checkpoint):
     def note_load(state_dict, storage_reader=None, *_, checkpoint_id=None, **__):
         _note_load(folder_of(storage_reader, checkpoint_id))
 
-    for kind, after in (("save", note), ("load", note_load)):
+    for kind, after in (("save", note), ("async_save", note), ("load", note_load)):
         for name in {kind, f"{kind}_state_dict"} & vars(checkpoint).keys():  # one is deprecated
             setattr(checkpoint, name, around(getattr(checkpoint, name), after=after))
 
@@ -87,8 +87,8 @@ def _path(f):
 def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
     content = _leaves(obj)
-    saved = {leaf["print"] for leaf in content}
     recent = [] if thread else optimizers.recent()
+    saved = {leaf["print"] for leaf in content} | {*_prints_of_shards(obj, recent)}
     shares = [_weights(optimizers.parameters_of(one), saved) for one in recent]
     if not thread and not recent and recorder.counts.get("backward"):  # it steps by hand
         shares = [_weights([*passes.model.parameters()], saved)]
@@ -100,6 +100,17 @@ def _note_file(obj, f, *_, together=False, **__):
         weights=weights, halves=halves, parts=parts, made={**optimizers.steps},
         step=recorder.counts.get("step", 0), where=recorder.where(), caller=recorder.caller(),
     )  # fmt: skip
+
+
+def _prints_of_shards(obj, recent):
+    """The fingerprints of this rank's shards in whole tensors, as FSDP's model is saved."""
+    regions = {}
+    for parameter in [p for one in recent for p in optimizers.parameters_of(one)]:
+        if bounds := region(parameter):
+            regions.setdefault(parameter.shape, set()).add(bounds)
+    for tensor in tensors_in(obj) if regions else ():
+        for bounds in regions.get(tensor.shape, ()) if not region(tensor) else ():
+            yield fingerprint(part(tensor, bounds))
 
 
 def _names(model):

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import math
 import os
 import threading
 from multiprocessing.process import BaseProcess
@@ -11,8 +12,9 @@ from urllib.parse import urlsplit
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import around, exceptions, passes
+from _ddp_doctor import around, exceptions, imports, passes
 from _ddp_doctor.fingerprints import tensors_in
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 COLLECTIVES = (
@@ -21,6 +23,11 @@ COLLECTIVES = (
     "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single",
     "reduce_scatter_tensor", "scatter", "scatter_object_list",
 )  # fmt: skip
+UNEVEN = ("all_to_all", "gather", "scatter")  # may have other sizes on each rank
+FUNCTIONAL = {
+    "all_gather_single", "all_gather_tensor", "all_reduce", "all_to_all_single", "broadcast",
+    "reduce_scatter_single", "reduce_scatter_tensor",
+}  # fmt: skip
 
 
 def watch():
@@ -38,6 +45,25 @@ def watch():
     replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
     for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
         setattr(module, name, around(getattr(module, name), _note_device))
+    imports.after("torch.distributed._functional_collectives", _watch_functional)
+    imports.after("torch.distributed.fsdp", _watch_fully_shard)
+
+
+def _watch_functional(module):
+    """DTensor calls these. They return at once, and their result waits when it is needed."""
+    for name in FUNCTIONAL & vars(module).keys():
+        setattr(module, name, around(getattr(module, name), functools.partial(_note_call, name)))
+    module.wait_tensor = around(module.wait_tensor, after=recorder.noting("done"))
+
+
+def _watch_fully_shard(fsdp):
+    fsdp.fully_shard = around(fsdp.fully_shard, after=_note_sharded)
+
+
+@recorder.guarded
+def _note_sharded(module, *_, **__):
+    sizes = [p.device_mesh.size() for p in module.parameters() if hasattr(p, "device_mesh")]
+    recorder.fact("sharded", alone=_is_alone(max(sizes, default=None)), where=recorder.where())
 
 
 def replace(name, wrap):
@@ -56,12 +82,32 @@ def _collective(name, function):
 @recorder.guarded
 def _note_call(name, *args, **kwargs):
     given = [*args, *kwargs.values()]
-    unequal = "object" in name or name in ("gather", "scatter")  # not the same on every rank
+    unequal = "object" in name or name.startswith(UNEVEN)
     sent = [] if unequal else tensors_in(given)
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
-    part = any(isinstance(one, dist.ProcessGroup) and one is not dist.group.WORLD for one in given)
-    where, inside = recorder.where(), passes.calls.running
-    recorder.call("collective", what=name, bytes=size, part=part, inside=inside, where=where)
+    ranks = next(filter(None, map(_ranks_of, given)), None)
+    aside = threading.current_thread() is not threading.main_thread()
+    recorder.call(
+        "collective", what=name, bytes=size, part=aside or (ranks or math.inf) < _world_size(),
+        alone=_is_alone(ranks), inside=passes.calls.running, where=recorder.where(),
+    )  # fmt: skip
+
+
+def _ranks_of(group):
+    """How many ranks a group or a dimension of a mesh has; None for anything else."""
+    if isinstance(group, dist.ProcessGroup | DeviceMesh):
+        return group.size()
+    if type(group) is tuple and len(group) == 2 and isinstance(group[0], DeviceMesh):
+        return group[0].size(group[1])
+    return None
+
+
+def _world_size():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _is_alone(ranks):
+    return ranks == 1 < _world_size()
 
 
 def _note_peer(*_, **__):
@@ -70,8 +116,8 @@ def _note_peer(*_, **__):
         recorder.fact("peer", inside=inside)
 
 
-def _begin_ddp(ddp, module=None, *_, **__):
-    _note_call("DDP", [*getattr(module, "parameters", list)()])
+def _begin_ddp(ddp, module=None, *rest, **options):
+    _note_call("DDP", [*getattr(module, "parameters", list)()], *rest, *options.values())
 
 
 @recorder.guarded
@@ -79,7 +125,9 @@ def _begin_buffers(ddp):
     """A pass of a model with buffers begins with a broadcast, which waits for all ranks."""
     part, where = ddp.process_group is not dist.group.WORLD, recorder.where()
     what = "the broadcast of DDP's buffers"
-    recorder.call("collective", what=what, bytes=0, part=part, inside=False, where=where)
+    recorder.call(
+        "collective", what=what, bytes=0, part=part, alone=False, inside=False, where=where
+    )
 
 
 @recorder.guarded

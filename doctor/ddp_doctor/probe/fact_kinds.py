@@ -53,10 +53,11 @@ KINDS = {
     "joined": _kind("it returned", "rank world_size backend"),
     "left": _kind("destroy_process_group returned"),
     "collective": _kind(
-        "a collective call began; what: its name, or DDP for the constructor; part: of the ranks;"
-        " inside: a forward pass",
-        "what bytes part inside where",
+        "a collective call began; what: its name, or DDP for the constructor; part: of the ranks,"
+        " or in another thread; alone: of one rank; inside: a forward pass",
+        "what bytes part alone inside where",
     ),
+    "sharded": _kind("fully_shard has sharded a module; alone: among one rank", "alone where"),
     "done": _kind(
         "a collective, a backward pass, a constructor of DDP, a call of a store or of a Barrier"
         " returned",
@@ -105,8 +106,9 @@ KINDS = {
     ),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
     "projected": _kind(
-        "the gradient of a step, with --parity: of each parameter's the square and a projection",
-        "squares projections where batch_norm",
+        "the gradient of a step, with --parity: of each parameter's the square and a projection;"
+        " parts: of this rank's shards, so the sums over the ranks count",
+        "squares projections parts where batch_norm",
     ),
     "mapped": _kind("what --cpu or --parity has replaced", "what"),
     # data

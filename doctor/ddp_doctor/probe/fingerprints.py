@@ -10,7 +10,8 @@ MOST = 4096  # numbers of a tensor in its fingerprint, evenly spaced
 
 def fingerprint(tensor):
     """A checksum of a tensor's bits; of a sharded one, of this rank's part."""
-    bits = some(local(tensor.detach())).cpu().contiguous().view(torch.uint8)
+    own = some(local(tensor.detach())).cpu().clone()  # numpy() would forbid to resize the script's
+    bits = own.contiguous().view(torch.uint8)
     return f"{zlib.crc32(memoryview(bits.numpy())):08x}"
 
 
@@ -32,6 +33,21 @@ def local(tensor):
     if tensor.layout is torch.sparse_coo:
         return tensor.coalesce().values()
     return tensor.values() if "sparse" in str(tensor.layout) else tensor
+
+
+def region(tensor):
+    """Where this rank's part of a DTensor begins in each dimension, and ends; () for a tensor."""
+    if not hasattr(tensor, "device_mesh"):
+        return ()
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset as locate
+
+    lengths, begins = locate(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple((n, n + length) for n, length in zip(begins, lengths, strict=True))
+
+
+def part(tensor, bounds):
+    """The part of a whole tensor within the bounds that `region` has returned."""
+    return tensor[tuple(slice(*pair) for pair in bounds)]
 
 
 def tensors_in(value):

@@ -12,7 +12,7 @@ import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import optimizers, passes
 from _ddp_doctor.devices import say
-from _ddp_doctor.fingerprints import local
+from _ddp_doctor.fingerprints import local, part, region
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.rnn import RNNBase
@@ -88,8 +88,12 @@ def _step(self, closure=None):
     with torch.no_grad():
         for parameter in optimizers.parameters_of(self):
             if parameter.grad is not None:
-                parameter.add_(parameter.grad.to_dense(), alpha=-RATE)
+                parameter.add_(_dense(parameter.grad), alpha=-RATE)
     return loss
+
+
+def _dense(gradient):
+    return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 @recorder.guarded
@@ -97,14 +101,23 @@ def _note_gradient(optimizer):
     """Of each gradient its square, and a projection: enough to see how far two are apart."""
     squares, projections = [], []
     generator = torch.Generator().manual_seed(0)
-    for parameter in optimizers.parameters_of(optimizer):
-        grad = parameter.grad
-        if grad is not None:
-            flat = local(grad.detach()).to_dense().double().flatten().cpu()
-            signs = torch.randint(2, flat.shape, generator=generator, dtype=torch.float64) * 2 - 1
-            squares.append(float(flat @ flat))
-            projections.append(float(flat @ signs))
+    found = [p.grad.detach() for p in optimizers.parameters_of(optimizer) if p.grad is not None]
+    parts = any(map(region, found))
+    for grad in found:
+        signs = torch.randint(2, grad.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        signs = part(signs, region(grad)).flatten()
+        flat = _dense(local(grad)).double().flatten().cpu() * (not parts or _is_first(grad))
+        squares.append(float(flat @ flat))
+        projections.append(float(flat @ signs))
     recorder.fact(
-        "projected", squares=squares, projections=projections, where=recorder.where(),
+        "projected", squares=squares, projections=projections, parts=parts, where=recorder.where(),
         batch_norm=any(isinstance(m, _BatchNorm) and m.training for m in passes.model.modules()),
     )  # fmt: skip
+
+
+def _is_first(gradient):
+    """Whether this rank is the first of those that hold this part."""
+    if not region(gradient):
+        return torch.distributed.get_rank() == 0
+    places = zip(gradient.device_mesh.get_coordinate(), gradient.placements, strict=True)
+    return all(place == 0 or kind.is_shard() for place, kind in places)

@@ -64,6 +64,10 @@ def _map_devices():
     DeviceContext.__init__ = without_cuda(DeviceContext.__init__)  # torch.set_default_device
     DeviceMesh.__init__ = without_cuda(DeviceMesh.__init__)
 
+    @_replacing(torch, "get_device_module")
+    def module(original, device=None):
+        return original("cuda")
+
     @_replacing(torch, "load")
     def load(original, f, map_location=None, *rest, **options):
         device = on_cpu(map_location)  # or a function, or a dict

@@ -64,7 +64,9 @@ def crashed(run):
             gone = [w for w in gone if w.rank == number] or gone
     if gone:
         place = (gone[0].waits or {}).get("where")
-        yield f"{gone[0].name} {_killed(status)}", place
+        differ = next(differences(last.ranks), None)
+        told = "was killed after calls that differ" if differ else _killed(status)
+        yield f"{gone[0].name} {told}", place
 
 
 def _hidden(run):
@@ -144,13 +146,18 @@ def calls_differ(run):
         if mine and theirs:
             yield (
                 f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
-            ), theirs["where"]
+            ), _odd(mine, other, theirs)["where"]
         elif run.first("hung"):
             who, call = (one, mine) if mine else (other, theirs)
             yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
         else:
             continue
         return
+
+
+def _odd(mine, other, theirs):
+    """The one of two calls whose line the other rank never reaches; else the other rank's."""
+    return theirs if mine["where"] in {call["where"] for call in calls(other)} else mine
 
 
 def differences(workers: list[Worker]):
@@ -167,11 +174,11 @@ def differences(workers: list[Worker]):
 
 
 def calls(worker: Worker) -> list[dict]:
-    """Its collectives of all ranks. The backward pass of DDP is one, too."""
-    found, ddp = [], False
-    for fact in worker.all("collective", "backward"):
-        ddp |= fact.get("what") == "DDP"
-        if not fact.get("part") and (fact["kind"] == "collective" or ddp):
+    """Its collectives of all ranks. A backward pass of DDP or FSDP is one, too."""
+    found, joins = [], False
+    for fact in worker.all("collective", "sharded", "backward"):
+        joins |= fact["kind"] == "sharded" or fact.get("what") == "DDP"
+        if joins if fact["kind"] == "backward" else fact.get("part") is False:
             found.append(fact)
     return found
 

@@ -54,7 +54,7 @@ def _compared(run):
     alone = run.reference.trained
     if len(alone) != 1:
         return [], f"{len(alone)} processes trained where one was asked for, as with --cpu"
-    if is_sharded(run):
+    if is_sharded(run) and not run.first("projected")["parts"]:
         return [], "the ranks hold parts of the weights"
     steps = []
     ranks = [_steps(worker) for worker in run.trained]
@@ -65,7 +65,9 @@ def _compared(run):
         if len({len(part) for part, _ in parts}) > 1:
             return steps, f"at step {number} the ranks have batches of different sizes"
         several = parts[0][1]
-        steps.append((*_distance(several["projections"], one), several))
+        found = [part["projections"] for _, part in parts]
+        summed = [*map(sum, zip(*found, strict=True))] if several["parts"] else found[0]
+        steps.append((*_distance(summed, one), several))
         if steps[-1][0] > SAME:
             break
     return steps, None

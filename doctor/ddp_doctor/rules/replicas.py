@@ -105,6 +105,21 @@ def _ends_equal(run, opt):
 
 
 @rule("error")
+def group_of_one(run):
+    """A group that should join the ranks has one rank.
+
+    What it adds up is that rank's own, so each rank trains alone, on its share of the samples.
+    Check the shape of the mesh, or the ranks of which the group is made.
+    """
+    models = [*run.all("sharded"), *(f for f in run.all("collective") if f["what"] == "DDP")]
+    calls = [f for f in run.all("collective") if f["what"].startswith(("all_reduce", "reduce"))]
+    joined = models or calls
+    if joined and all(fact["alone"] for fact in joined) and not holds_parts(run):
+        fact = joined[0]
+        yield f"{fact.get('what', 'fully_shard')} in groups of one rank each", fact["where"]
+
+
+@rule("error")
 def learns_nothing(run):
     """The steps train nothing.
 

@@ -1,0 +1,120 @@
+"""What each process keeps and sends if a model is divided, beside the lesson's script."""
+
+from ..verdicts import check
+from .evidence import and_ending
+
+MUCH = 1.1  # times what the lesson's script keeps
+NO_STEP = "no process has made a step: the module must start the training itself"
+
+
+def _kept(run):
+    """Of each rank's last step in the first run: what it has in memory."""
+    return [worker.all("kept")[-1] for worker in run.attempts[0].trained if worker.first("kept")]
+
+
+def _keeps(run, *kinds):
+    mine, right = _kept(run), _kept(run.reference)
+    if not mine and not run.crash:
+        return False, f"{NO_STEP}{and_ending(run)}"
+    for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
+        for kind in kinds:
+            told = f"rank {rank} keeps {has[kind]:,} numbers of {kind}"
+            if has[kind] > MUCH * wants[kind]:
+                return False, f"{told}, the lesson's {wants[kind]:,}"
+    return (True, told) if mine and right else None
+
+
+@check("parallel_zero", "shard-the-state", "parallel")
+def keeps_its_state(run):
+    """Each process keeps its share of the optimizer's state.
+
+    An optimizer keeps state for the parameters that it is given: give it this process's shard.
+    """
+    return _keeps(run, "state")
+
+
+@check("parallel_zero", "scatter-the-gradients", "parallel")
+def keeps_its_gradients(run):
+    """Each process keeps its share of the gradients until the optimizer steps.
+
+    A reduce-scatter adds up over all processes, and leaves each its part of the sum. What is not
+    part of that can go before the step: set it to None.
+    """
+    return _keeps(run, "gradients")
+
+
+@check("parallel_fsdp", "shard-each-block", "parallel")
+def keeps_its_weights(run):
+    """Each process keeps its share of the weights, the gradients and the optimizer's state.
+
+    Between two steps, a process needs only the weights that it updates itself. It gathers the
+    others for as long as it computes with them. An optimizer that is made before the weights are
+    divided keeps the whole ones.
+    """
+    found = _keeps(run, "weights", "gradients", "state")
+    mine, right = (len(each.all("sharded")) for each in (run, run.reference))
+    if found and found[0] and mine < right:
+        return False, f"all ranks together divide {mine} modules, the lesson's {right}"
+    return found
+
+
+@check("parallel_fsdp", "send-once-per-step", "parallel")
+def sends_its_sums(run):
+    """In each step, a process sends each of its sums once, and to the same ranks as the lesson's.
+
+    Count: how often per step, and among which ranks? The last micro-batch is enough, with one sum
+    for each module that is divided.
+    """
+    mine, right = _kept(run), _kept(run.reference)
+    for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
+        told = f"rank {rank} sends, per step, {_sums(has)}"
+        if has["sums"] != wants["sums"]:
+            return False, f"{told}; the lesson's {_sums(wants)}"
+    return (True, told) if mine and right else None
+
+
+def _sums(kept):
+    texts = [f"{what}: {number}" for what, number in sorted(kept["sums"].items())]
+    return "; ".join(texts) or "none"
+
+
+@check("parallel_memory", None, "parallel")
+def computes_again(run):
+    """The backward pass computes the activations of each block again.
+
+    Then only what enters a block is kept from the forward pass. Wrap each block, not the whole
+    model, in torch.utils.checkpoint.
+    """
+    mine, right = _kept(run), _kept(run.reference)
+    if not mine and not run.crash:
+        return False, f"{NO_STEP}{and_ending(run)}"
+    for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
+        told = f"in a step, rank {rank} calls {has['again']} modules again"
+        if has["again"] < wants["again"]:
+            return False, f"{told}, the lesson's {wants['again']}"
+    return (True, told) if mine and right else None
+
+
+@check("parallel_dcp", "save-shards", "parallel")
+def saves_its_shards(run):
+    """Each process saves the shards that it keeps, and none gathers whole weights for it.
+
+    All processes call torch.distributed.checkpoint's save, with tensors that are sharded.
+    """
+    workers = run.attempts[0].trained
+    saved = [worker for worker in workers if any(fact["together"] for fact in worker.all("saved"))]
+    told = f"{len(saved)} of {len(workers)} processes save shards"
+    return (len(saved) == len(workers), told) if workers else None
+
+
+@check("parallel_dcp", "save-in-the-background", "parallel")
+def saves_meanwhile(run):
+    """Training continues while the shards are written.
+
+    A save that is asynchronous returns once the tensors are copied, and gives a future.
+    """
+    workers = run.attempts[0].trained
+    threads = [w for w in workers if any(f["together"] and f["thread"] for f in w.all("saved"))]
+    found = threads or [worker for worker in workers if worker.first("meanwhile")]
+    told = f"{len(found)} of {len(workers)} processes train while their shards are written"
+    return (len(found) == len(workers), told) if workers else None
