@@ -57,10 +57,15 @@ def _imported(tree) -> Iterator[tuple[str, str]]:
 def exercises(lessons: Series, page: str) -> tuple[str, int, int] | None:
     """The workshop's exercise of a page's lesson, its steps, and how many bug hunts it has.
 
-    A lesson of beyond/ has no path: its first exercise, with no steps.
+    The GPT and a lesson of beyond/ have no path: the first exercise of the page, with no steps.
     """
     table = tomllib.loads(EXERCISES.read_text(encoding="utf-8"))
+    for edit in [edit for lesson in lessons for edit in lesson.edits if edit.page == page]:
+        if edit.lesson.name == "mingpt" and edit.name in table["gpt"]:
+            return f"mingpt/{edit.name}", 0, 0
     for lesson in (lesson for lesson in lessons if lesson.page == page):
+        if lesson.name in table["parallel"]:
+            return lesson.name, len(lesson.edits), 0
         if lesson.name in table["edits"]:
             return lesson.name, len(lesson.edits), len(table["hunts"][lesson.name])
         for edit in table["beyond"].get(lesson.name, {}):
@@ -74,8 +79,9 @@ def lines(lessons: Series, page: str, following: str, also: str = "") -> list[st
     if exercise := exercises(lessons, page):
         name, steps, hunts = exercise
         start = f"**Exercise:** after ``python -m workshop start {name}`` you make the"
-        more = f"{steps} edits yourself. :doc:`workshop` also has {hunts} bug hunts in this script."
-        found.append(f"{start} {more if steps else 'edit yourself.'}")
+        start += f" {steps} edits yourself." if steps > 1 else " edit yourself."
+        more = f" :doc:`workshop` also has {hunts} bug hunts in this script."
+        found.append(start + more * bool(hunts))
     found.append(f"**Read next:** {following}.")
     linked = [*apis(lessons, page), *filter(None, map(str.strip, also.split(",")))]
     if linked:

@@ -10,7 +10,10 @@ def _restart(run):
     again = run.attempts[1]
     begun = min(worker.process["t"] for worker in again.workers)
     saves = [save for save in run.saves if save.fact["t"] < begun]
-    return (again, saves[-1]) if saves else None
+    newest = [save for save in saves if save.epochs == saves[-1].epochs]
+    # Nodes whose weights differ save each its own; that they differ is another check's.
+    own = [save for save in newest if save.prints.issuperset(again.trained[0].begin["parameters"])]
+    return (again, (own or newest)[-1]) if saves else None
 
 
 def _before(run, worker):
