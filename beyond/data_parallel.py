@@ -5,7 +5,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +21,11 @@ def data_parallel(module, devices, batch):
     weights = dict(module.named_parameters())
     replicas = [  # replicate: their gradients add up in the originals
         {name: w.to(d) for name, w in weights.items()} for d in devices]
+    # One module per thread: functional_call changes it while it runs.
+    same = {id(w): w for w in module.parameters()}  # not copied
+    modules = [deepcopy(module, {**same}) for _ in devices]
     with ThreadPoolExecutor() as threads:  # parallel_apply
-        run = partial(functional_call, module)
-        outputs = list(threads.map(run, replicas, parts))
+        outputs = list(threads.map(functional_call, modules, replicas, parts))
     return torch.cat([out.to(batch.device) for out in outputs])  # gather
 
 

@@ -37,10 +37,8 @@ On GPUs
 # ------------------
 #
 # The model is GPT-2 with 124 million weights, and each GPU takes 16 sequences of 1,024 random
-# tokens. Each row adds one change to the row above; the last rows name the row with which they are
-# compared. *MFU* (model FLOPs utilization) is the share of the GPU's theoretical peak that the
-# model's arithmetic reaches. The last columns are the peak memory and the number of compiled
-# graphs:
+# tokens. Each row adds one change. *MFU* (model FLOPs utilization) is the share of the GPU's
+# theoretical peak that the model's arithmetic reaches.
 #
 # .. run::
 #    :expect: compiled whole
@@ -83,9 +81,8 @@ if log:
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
-# same shape, biases included, on the same tokens in the same process. It uses the exact GELU, and
-# our model the approximation with which GPT-2 was trained. With one GPU there is one process, and
-# neither model's graph is cut.
+# same shape, biases included, on the same tokens in the same process. Its GELU is exact, ours
+# GPT-2's approximation.
 
 # %% [markdown]
 # What the memory holds
@@ -160,8 +157,7 @@ if log:
     axes.set(xlabel="milliseconds, when Python asked for the memory", ylabel="GiB", ylim=0)
 
 # %% [markdown]
-# The step begins with the weights, the averages and the gradients, which stay in DDP's buckets. The
-# lab records every allocation with the line that made it, in a file that
+# The lab records every allocation with the line that made it, in a file that
 # https://docs.pytorch.org/memory_viz draws. This works in any script:
 #
 # .. literalinclude:: ../labs/gpu_step.py

@@ -69,7 +69,7 @@ Gradient compression, with a communication hook
 #
 #    python -m tools.series run --probe comm_hooks 3 3
 #
-# A step sends half of the bytes, and the weights differ a little from DDP's:
+# The weights differ a little from DDP's:
 #
 # .. run::
 #    :expect: weights [1-9]\.\de-0[45]
@@ -100,9 +100,9 @@ Gradient compression, with a communication hook
 #
 # PowerSGD sends 1,620 bytes, almost 14 times fewer than float32. The two large matrices become 64 +
 # 20 and 64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two
-# factors would save too little. float16 ends closer to DDP than bfloat16, because it rounds less,
-# and these gradients fit its range. ``bf16_compress_hook`` needs NCCL, so here it only prints its
-# error. (The lab cannot count DDP's own all-reduce, which is in C++.)
+# factors would be larger. float16 ends closer to DDP than bfloat16, because it rounds less, and
+# these gradients fit its range. ``bf16_compress_hook`` needs NCCL or XCCL, so here it only prints
+# its error. (The lab cannot count DDP's own all-reduce, which is in C++.)
 
 # %% [markdown]
 # Error feedback
@@ -113,8 +113,7 @@ Gradient compression, with a communication hook
 # *error feedback*, a weak direction grows from step to step until it is sent.
 #
 # Without feedback (``use_error_feedback=False``), the loss is 0.054 instead of 0.042, because weak
-# directions seldom reach the weights. As many bytes are sent, but the weights end several times as
-# far from DDP's:
+# directions seldom reach the weights. The weights end several times as far from DDP's:
 
 # %%
 import re

@@ -13,7 +13,7 @@ DataParallel: several devices in one process, and why not
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
 # machine. Without GPUs, DP silently calls the module as it is. Here DP gets two devices and a batch
-# of 8. Without GPUs it calls the module once, with all 8 samples:
+# of 8:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$
@@ -33,9 +33,9 @@ DataParallel: several devices in one process, and why not
 #    These are three of DP's four *primitives*, which run for every batch:
 #
 #    - **Scatter.** Each device gets a part of the batch, so ``--batch_size`` is the total here.
-#    - **Replicate.** On GPUs, ``.to`` copies all weights to each device, and ``functional_call``
-#      calls the module with this copy. Autograd records the copying, so the gradients of all copies
-#      add up in the originals, on the first device.
+#    - **Replicate.** On GPUs, ``.to`` copies all weights to each other device, and
+#      ``functional_call`` calls the module with this copy. Autograd records the copying, so the
+#      gradients of all copies add up in the originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
 #
 # .. run::
@@ -44,8 +44,8 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel@1 3 3
 #
-# Each step makes two forward passes, one after the other. (For this tiny model, threads will be no
-# faster. "Why not" times a larger one.)
+# Each step makes two forward passes, one after the other. (For this tiny model, threads gain
+# nothing. "Why not" times a larger one.)
 
 # %% [markdown]
 # All parts at the same time
@@ -53,10 +53,11 @@ DataParallel: several devices in one process, and why not
 #
 # .. lesson-diff:: data_parallel
 #    :edit: in-threads
-#    :confirmed: 3d13a4c05814
+#    :confirmed: 3d64bc3e3c12
 #
-#    The fourth primitive is **parallel apply**: one thread per device calls the module. ``map``
-#    returns the outputs in the order of the parts, so each output is compared with its own target.
+#    The fourth primitive is **parallel apply**: one thread per device calls the module, each its
+#    own copy, because ``functional_call`` changes a module while it runs. ``map`` returns the
+#    outputs in the order of the parts, so each output is compared with its own target.
 #
 # .. run::
 #    :expect: forward passes per step, in threads
@@ -87,20 +88,20 @@ DataParallel: several devices in one process, and why not
 #
 #    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
 #
-# 50% is the best that two devices can give. In four runs we measured 81 to 84% for
-# ``data_parallel`` and 54 to 60% for DDP.
+# 50% is the best that two devices can give. In four runs we measured 87 to 93% for
+# ``data_parallel`` and 63 to 68% for DDP.
 #
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
 #   GIL). Here there is a second reason: on a CPU, autograd runs all backward passes in one thread.
 #   On GPUs it has a thread per device, so these figures say nothing about the speed of DP on GPUs.
 # - **Weights travel in every step** from the first device to all others, and gradients travel back.
-#   DDP sends only gradients, during the backward pass.
+#   DDP sends gradients, during the backward pass, and no weights.
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's
 #   state. This is why a script with DP runs out of memory on GPU 0 only.
 # - **Autocast loses its type.** ``torch.autocast`` holds for one thread. DP turns autocast on again
 #   in its threads, but without your ``dtype``, so ``bfloat16`` becomes ``float16``. Use
 #   ``torch.autocast`` inside the model's ``forward()``.
-# - **One machine only**, because threads share one process.
+# - **One machine only.**
 #
 # To get from DP to DDP, follow :doc:`your_script`. The keys in DP's checkpoints begin with
 # ``module.`` (:doc:`symptoms`).

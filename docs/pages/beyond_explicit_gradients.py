@@ -76,7 +76,7 @@ All-reduce by hand: averaging the gradients without DDP
 # - **Overlap.** This script computes all gradients, then sends them. DDP sends the first
 #   :term:`bucket` while ``backward()`` still computes the other gradients (:doc:`1_theory`).
 # - **Equal weights at the start**, whatever the seed, because DDP's constructor broadcasts the
-#   weights of rank 0. It also broadcasts buffers.
+#   weights of rank 0. DDP also broadcasts buffers.
 # - **Parameters without a gradient.** If a rank does not use a parameter in a step, its ``.grad``
 #   is None. Then ``parameters_to_vector`` fails, and the other ranks hang in ``all_reduce`` until
 #   that rank ends. DDP has ``find_unused_parameters``.
@@ -96,7 +96,7 @@ All-reduce by hand: averaging the gradients without DDP
 #    .. fold:: You leave out ``/ dist.get_world_size()``. What changes?
 #
 #       The optimizer gets the sum. With SGD, this multiplies the learning rate by the number of
-#       ranks. The ranks still agree, so nothing fails.
+#       ranks.
 #
 #    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
 #

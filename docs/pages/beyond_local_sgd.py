@@ -31,7 +31,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 #    python -m tools.series run --probe local_sgd@1 3 3
 #
-# The sums after ``weights`` differ: these are two models.
+# The ``weights`` differ: these are two models.
 
 # %% [markdown]
 # Averaging the weights
@@ -177,9 +177,9 @@ right.set(xlabel="step", ylabel="distance of the ranks", ylim=(0, 0.11))  # room
 right.legend()
 
 # %% [markdown]
-# The speed rises with N. Between two averages the ranks drift apart, and further with a larger N.
-# Still, the loss stays that of DDP, because the problem is linear and both ranks see the same kind
-# of data. A deep model may lose accuracy: see "A GPT on a slow link".
+# Between two averages the ranks drift apart, and further with a larger N. Still, the
+# loss stays that of DDP, because the problem is linear and both ranks see the same kind of data. A
+# deep model may lose accuracy: see "A GPT on a slow link".
 #
 # N = 1 is slower than DDP, because it sends two messages per step, one for the weights and one for the
 # bias, where DDP sends one. A larger N gains a lot, because this tiny model spends most of a step
@@ -221,8 +221,8 @@ right.legend()
 #
 # On one machine all ranks read nearly the same clock, so a script without the broadcast may seem
 # correct for a long time. This command removes the broadcast and sets rank 1's clock a second
-# ahead. Here gloo notices that the ranks send different sizes. Equal sizes would mix without an
-# error, and NCCL checks no sizes:
+# ahead. Here gloo notices that the ranks send different sizes. Messages of equal sizes would mix
+# without an error, and NCCL checks no sizes:
 #
 # .. run::
 #    :expect: distributed collective mismatch
@@ -363,7 +363,7 @@ right.legend()
 #
 #    python -m docs.labs.diloco_gpt
 #
-# DDP has the lowest loss, but sends a hundred times as many bytes as the other two:
+# DDP has the lowest loss:
 
 # %%
 log = lab.run("python -m docs.labs.diloco_gpt")
@@ -418,5 +418,5 @@ axes.margins(y=0.2)
 #    .. fold:: N is 500 and your link is 10 times slower than the one above. What sets the step time?
 #
 #       Computing. Per step, DiLoCo sends 1/500 of DDP's bytes. On your link these take 1/50 of
-#       DDP's time above: 23 ms / 50, about half a millisecond. But they come in one burst: every
-#       500 steps, all ranks wait a quarter of a second.
+#       DDP's 23 ms per step, about half a millisecond. But they come in one burst: every 500 steps,
+#       all ranks wait a quarter of a second.

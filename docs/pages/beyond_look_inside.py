@@ -25,9 +25,9 @@ Profiler and flight recorder: looking inside a step
 #    rank exports its own file, a *trace*.
 #
 #    Recording slows training down, so ``schedule`` selects one epoch. Here ``profiler.step()``
-#    marks the end of an epoch, elsewhere usually of a batch. The first epoch is the ``warmup``,
-#    whose records the profiler drops. The second is ``active``: after it, the profiler calls
-#    ``on_trace_ready``. With ``repeat=1`` the profiler then stays off.
+#    marks the end of an epoch. The first epoch is the ``warmup``, whose records the profiler drops.
+#    The second is ``active``: after it, the profiler calls ``on_trace_ready``. With ``repeat=1``
+#    the profiler then stays off.
 #
 #    ``record_shapes`` also stores the shape of each input, so that you can tell an all-reduce of
 #    gradients from one of the loss.
@@ -39,8 +39,8 @@ Profiler and flight recorder: looking inside a step
 #    python -m tools.series run --probe look_inside 3 3
 #
 # Each trace has 33 all-reduces: 32 for the steps, and one for the sum of the losses.
-# ``KINETO_LOG_LEVEL=6`` silences the profiler's own lines, with ``USDT``. The training itself does
-# not change:
+# ``KINETO_LOG_LEVEL=6`` silences the profiler's own ``USDT`` lines. The training itself does not
+# change:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -85,7 +85,7 @@ spent = dict(re.findall(r"(rank \d) \| 33 .* \| (\d+) ms, \d+ of them", log))
 
 figure, axes = lab.picture(
     "Five steps of both ranks, from their traces. Rank 0 is ready early in each step and waits in "
-    "a long all-reduce until rank 1 comes, whose own is short. In the whole epoch, rank 0 is in "
+    "a long all-reduce until rank 1 comes; rank 1's is short. In the whole epoch, rank 0 is in "
     f"all-reduces for {spent['rank 0']} ms, and rank 1 for {spent['rank 1']} ms.",
     height=1.9,
 )
@@ -126,8 +126,8 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #    torchrun --standalone --nproc_per_node=2 docs/labs/mismatch.py
 #    python docs/labs/flights.py flight_0 flight_1
 #
-# The errors of both ranks say only that they waited. The records say that call number 4 is an
-# all-reduce of two numbers on rank 0, and a broadcast on rank 1. The lab saved them like this:
+# The records say that call number 4 is an all-reduce of two numbers on rank 0, and a broadcast on
+# rank 1. The lab saved them like this:
 #
 # .. literalinclude:: ../labs/mismatch.py
 #    :pyobject: main

@@ -138,8 +138,7 @@ Memory-mapped data, converted once
 #    .. literalinclude:: ../../mingpt/once.py
 #       :pyobject: _call
 #
-#    The ranks wait in ``all_gather_object``, which gives each rank every rank's error, or None. So
-#    no rank opens the file before it is complete.
+#    The ranks wait in ``all_gather_object``, which gives each rank every rank's error, or None.
 #
 # **The data have changed.** The file is found by its name alone, so if you change the data set, or
 # how it is decoded, change the name too.
@@ -171,7 +170,7 @@ Memory-mapped data, converted once
 # -------------------
 #
 # .. page-end:: beyond_memory_mapped
-#    :next: :doc:`5a_exact`, whose log has the same number
+#    :next: :doc:`5a_exact`, whose log has this share, too
 #
 #    You can now tell slow data from a slow model, and convert the data once.
 #

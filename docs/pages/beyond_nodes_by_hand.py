@@ -58,8 +58,7 @@ Several nodes, started by hand without torchrun
 #      - nothing is left
 #      - the file is left: delete it, or no later run can meet there
 #
-# ``env://`` is the default. With a file, you need no free port. ``file:store`` is a file in the
-# current folder:
+# With a file, you need no free port. ``file:store`` is a file in the current folder:
 #
 # .. run::
 #    :expect: rank 1 of 2, met by FileStore
@@ -147,9 +146,9 @@ Several nodes, started by hand without torchrun
 # - **Ranks by agreement.** The command is the same on all nodes, and torchrun agrees on the
 #   numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
-#   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own node, the other nodes lose their
-#   connection and end, and you start everything again. This script then begins at the first epoch,
-#   because it loads no checkpoint.
+#   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own processes, those of other nodes
+#   lose their connection and end, and you start everything again. This script then begins at the
+#   first epoch, because it loads no checkpoint.
 #
 # Slurm and ``mpirun`` number the processes, too: :doc:`launchers`.
 

@@ -35,9 +35,8 @@ A seed per rank instead of shards
 #
 #    python -m tools.series run --probe random_seed_offset@1 3 3
 #
-# The loss falls, and nothing looks wrong. ``first`` is the index of the first sample of the last
-# epoch. It is the same on both ranks, and so are the indices of all other samples. Each epoch uses
-# only half of the data.
+# ``first`` is the index of the first sample of the last epoch. It is the same on both ranks, and so
+# are the indices of all other samples. Each epoch uses only half of the data.
 
 # %% [markdown]
 # A seed per rank
@@ -136,8 +135,8 @@ axes.legend(loc="lower left")
 #
 # - **It is fine for training** on a stream, or on so much data that an epoch is a small part of it.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
-# - **It gives up** :term:`parity`. Two processes draw other samples than one, so their weights
-#   cannot be compared to check a change. Check it with shards first.
+# - **It gives up** :term:`parity`. Two processes draw other samples than one, so comparing their
+#   weights cannot test an edit. Test it with shards first.
 # - **It gains nothing here**, because these data are in memory. With your own stream, keep only the
 #   second edit: seed the stream's shuffling with the epoch *and* the rank.
 

@@ -73,14 +73,14 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
 #
-# So if a script sums its gradients, multiply its rate by N when you port it to DDP.
+# So if a script sums its gradients for SGD, multiply its rate by N when you port it to DDP.
 
 # %% [markdown]
 # AdamW hides the difference
 # --------------------------
 #
-# The first two runs are ``multinode.py`` and ``sum.py`` with SGD. The other three are both and this
-# lesson's script, with AdamW:
+# The first two runs are ``multinode.py`` and ``sum.py`` with SGD. The last three are these two and
+# this lesson's script, with AdamW:
 #
 # .. run::
 #    :expect: (?s)multinode.py, 2 ranks:\nEpoch 10 . loss (\S+) .*\nsum.py, 2 ranks:\n(?!Epoch 10 . loss \1 ).*adamw.py, 2 ranks:\nEpoch 10 . loss (\S+) .*adamw_sum.py, 2 ranks:\nEpoch 10 . loss \2 .*scaled.py, 2 ranks:\n(?!Epoch 10 . loss \2 )
@@ -92,7 +92,8 @@ Scaling the learning rate with the processes
 #    sed 's/SGD(/AdamW(/; s/, momentum=0.9//' beyond/scale_lr.py > adamw_scaled.py
 #    python docs/labs/forks.py 2 multinode.py sum.py adamw.py adamw_sum.py adamw_scaled.py 10 10 | grep -E "rank|10 . loss"
 #
-# With AdamW, mean and sum give the same loss. Apart from the weight decay, AdamW's step is
+# With AdamW, mean and sum give the same loss. Apart from weight decay and bias correction, AdamW's
+# step is
 #
 #    lr × running mean of the gradients / (root of the running mean of their squares + eps)
 #

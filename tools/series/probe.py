@@ -85,10 +85,12 @@ class _Process:
         self.facts["trace"] = f"traced {sum(counts)} all-reduces"
 
     def called(self, module, _):
-        if not self.calls:
+        aside = threading.current_thread() is not threading.main_thread()
+        if not self.calls and not aside:
             self.root = weakref.ref(module)
-        self.calls[id(module)] += 1  # not the module: kept, it would outlive its group
-        if threading.current_thread() is not threading.main_thread():
+        # Not the module: kept, it would outlive its group. In threads, each calls its own copy.
+        self.calls[type(module) if aside else id(module)] += 1
+        if aside:
             self.in_threads = ", in threads"
 
     def broadcasts(self, *_):
@@ -147,7 +149,7 @@ class _Process:
         """
         model = [*self.root().parameters()] if self.root() else []
         own = [p for group in optimizer.param_groups for p in group["params"]]
-        if {*map(id, own)} <= {*map(id, model)}:
+        if not model or {*map(id, own)} <= {*map(id, model)}:
             return
         state = [value for values in optimizer.state.values() for value in values.values()]
         numbers = []
