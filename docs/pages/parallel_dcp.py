@@ -30,23 +30,24 @@ Checkpoints in shards: save without waiting
 #    ``.metadata``, which says where each shard is.
 #
 #    **Loading.** ``dcp.load`` reads into the tensors that it is given, here the shards. It looks up
-#    in ``.metadata`` which files have the rows of this rank, and reads only these. So the number of
+#    in ``.metadata`` which files have what this rank needs, and reads only that. So the number of
 #    processes may change. The trainer's step that makes the optimizer's state stays, because there
 #    must be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
 #    replaced after the shards are on the disk, so it always names a whole folder.
 #    ``utils.save_checkpoint`` no longer sees the weights, so the check that they are finite moves
-#    to this function. The save first deletes the folder if an older run left one, because its
-#    ``.metadata`` would make an unfinished save look whole.
+#    to ``_save_checkpoint``. The save first deletes the folder if an older run left one, because
+#    its ``.metadata`` would make an unfinished save look whole.
 #
-#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because
-#    nodes share no disk. If yours do, both would write the same files. Then pass
-#    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and return on every
-#    rank but 0.
+#    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because nodes
+#    share no disk. If yours do, both would write the same files. Then pass
+#    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and let all but
+#    rank 0 return.
 #
-# Two nodes train, with two processes each. On each node are the small file and a folder with a file
-# per process. A lab reads ``.metadata``, here for one matrix of 48 × 48:
+# Two nodes train, with two processes each. On each node are the small file and a folder per save,
+# with a file per process and ``.metadata``. A lab reads ``.metadata``, here for one matrix of 48 ×
+# 48:
 #
 # .. run::
 #    :expect: (?s)checkpoint saved to dcp_1.pt.*__1_0.distcp has 24 x 48 from row 24
@@ -67,13 +68,12 @@ Checkpoints in shards: save without waiting
 #    :confirmed: 2c4ad4b53674
 #
 #    ``async_save`` copies the shards to host memory, and returns. A thread writes the copy, so the
-#    next step may already change the weights. Host memory must have room for one copy of what the
-#    process keeps.
+#    next step may already change the weights.
 #
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
 #    one group, gloo's messages of both would mix, and the process aborts or hangs. So saving has
-#    its own group. On GPUs it is over gloo, too, because DCP sends objects from host memory. (A
-#    default group over ``cpu:gloo,cuda:nccl`` would do, until training itself sends an object.)
+#    its own group, over gloo. (A default group over ``cpu:gloo,cuda:nccl`` would do, until training
+#    itself sends an object.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
@@ -94,8 +94,8 @@ Checkpoints in shards: save without waiting
 # Training waits only while the shards are copied. If a save takes longer than the steps between two
 # saves, ``_wait`` waits for the rest.
 #
-# Kill a worker while others write. Here ``kill.py`` kills one when the loss of step 30 is printed,
-# just after the save of step 30 began:
+# Here ``kill.py`` kills a worker when the loss of step 30 is printed, just after the save of step
+# 30 began:
 #
 # .. run::
 #    :expect: (?s)Resuming after step \d0.*Step +40 \| checkpoint saved
@@ -128,7 +128,7 @@ Checkpoints in shards: save without waiting
 #    copies of one file. If no node has the folder, usually because only the small file was copied,
 #    the run ends with one line.
 #
-# Now node 2 is lost between the two runs, and both nodes end with the same shards. The third run
+# Now ``node2`` is lost after the first run, and both nodes end with the same shards. The third run
 # resumes with four processes on one node, the fourth with one process. Then ``one_file.py`` makes
 # one file of whole tensors, which the trainer of :doc:`5d_gpus` reads. At the end, the weights are
 # those of a run without FSDP that never stopped, up to rounding:

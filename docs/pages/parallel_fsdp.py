@@ -75,9 +75,9 @@ FSDP: each process keeps a shard
 #    :confirmed: c8aeb8296905
 #
 #    This is FSDP's ``no_sync`` for gradients. The weights are still gathered for each micro-batch.
-#    Until the last one, each process adds up whole gradients of *all* weights. The gradient of its
-#    shard alone is known only after a reduce-scatter. The whole gradients take 4 bytes per weight,
-#    so leave the line out if memory is short.
+#    Until the last one, each process adds up whole gradients of *all* weights, because only a
+#    reduce-scatter makes its shard's. They take 4 bytes per weight, so leave the line out if memory
+#    is short.
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step
@@ -148,7 +148,7 @@ FSDP: each process keeps a shard
 #   trains several times slower here than under DDP.
 # - **Host memory.** Each process builds the whole model before it is sharded, and holds the whole
 #   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
-#   fill the shards after ``fully_shard``, and save in shards.
+#   fill the shards after ``fully_shard``.
 # - **Saving.** All shards travel to all processes, though one per node keeps them. Very large
 #   models are saved in shards instead: :doc:`parallel_dcp`.
 #

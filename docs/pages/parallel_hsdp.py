@@ -11,8 +11,8 @@ HSDP: a copy per node, a shard per GPU
 # **You need** the script of :doc:`parallel_fsdp`, and :doc:`4_multinode`.
 #
 # FSDP over two nodes gathers each block twice per micro-batch. Each time, half of the block comes
-# from the other node. GPUs of a node are joined by a link of several hundred GB/s; a node sends to
-# another one at a tenth of that or less. If the model fits into the GPUs of one node, let each node
+# from the other node. GPUs of a node are joined by a link of several hundred GB/s; between nodes, a
+# GPU has about a tenth of that or less. If the model fits into the GPUs of one node, let each node
 # keep a whole copy. Then weights travel within a node only. This is *hybrid* sharding, HSDP.
 #
 # .. diagram:: hsdp
@@ -48,7 +48,7 @@ HSDP: a copy per node, a shard per GPU
 #
 #    python -m tools.series run --probe hsdp --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
 #
-# The loss is that of FSDP and DDP on :doc:`parallel_fsdp`. For each of the four sharded modules there
+# FSDP and DDP gave the same loss (:doc:`parallel_fsdp`). For each of the four sharded modules there
 # is now a reduce-scatter among the two processes of the node. Then each process has its shard's
 # gradient, summed over its node. An all-reduce with the process that keeps the same shard on the
 # other node adds the rest.
@@ -69,13 +69,13 @@ HSDP: a copy per node, a shard per GPU
 #
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
-# The model has 88,896 weights, or 355,584 bytes. With FSDP, three numbers per weight leave the
-# node: ¾ with each of two all-gathers, which send around a ring of four processes, and 1½ with the
-# reduce-scatter, because gloo implements it as an all-reduce. (NCCL would send 2¼ in all.) With
+# The model has 88,896 weights, or 355,584 bytes. With FSDP, almost three numbers per weight leave
+# the node: ¾ with each of two all-gathers, which send around a ring of four processes, and 1½ with
+# the reduce-scatter, because gloo implements it as an all-reduce. (NCCL would send 2¼ in all.) With
 # HSDP it is one number, that of the all-reduce between two nodes. (The rest are headers and the
 # messages of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as
-# fast. With more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends
-# 2 (*N* − 1) / *N* numbers per weight from each.
+# fast. With more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1)
+# / *N* numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -100,10 +100,10 @@ HSDP: a copy per node, a shard per GPU
 # What it costs
 # -------------
 #
-# **Memory.** A process keeps 1/8 of the model on nodes of 8 GPUs, however many nodes there are. FSDP
-# on *N* nodes keeps 1/(8 *N*). So use HSDP if a shard of one node's copy, its gradient, its
-# optimizer state, two whole blocks and the activations fit into a GPU. A row of the mesh need not
-# be one node: with 2 nodes per copy, the shape is ``(nodes // 2, 2 * local)``.
+# **Memory.** A process keeps 1/8 of the model on nodes of 8 GPUs, however many nodes there are.
+# FSDP on *N* nodes keeps 1/(8 *N*). So use HSDP if a shard of one node's copy, its gradient, its
+# optimizer state, two whole blocks, the root and the activations fit into a GPU. A row of the mesh
+# need not be one node: with 2 nodes per copy, the shape is ``(nodes // 2, 2 * local)``.
 #
 # **Accumulation.** ``set_requires_all_reduce(is_last)`` in place of ``set_requires_gradient_sync``
 # reduces within the node for each micro-batch, and crosses the network once. So no process needs
@@ -113,8 +113,7 @@ HSDP: a copy per node, a shard per GPU
 # node only: with checkpoints in shards (:doc:`parallel_dcp`), a new node takes its shards
 # from any other.
 #
-# The ratio over a slow link is measured above, on CPUs. Nothing on this page was measured on a GPU
-# yet.
+# Nothing on this page was measured on a GPU yet.
 
 # %% [markdown]
 # What could go wrong

@@ -38,8 +38,8 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
 # again.) After the blocks, the model keeps 2 *C* + 2 + *V* numbers per token, and a copy of
-# ``lm_head``'s weight, whose rows are padded to a multiple of 64. The rest is the indices of tokens
-# and positions, 8 bytes each.
+# ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is the indices of tokens and
+# positions, 8 bytes each, and one number of the loss.
 
 # %% [markdown]
 # Computing activations twice
@@ -50,9 +50,9 @@ Memory: what fills a GPU, and activation checkpointing
 #    :confirmed: 1ceec0518510
 #
 #    :torch:`checkpoint <torch.utils.checkpoint.checkpoint>` keeps only a block's input. When
-#    ``backward()`` reaches the block, it computes the block again and keeps the activations until
-#    it is through. So only one block has its activations at a time. Before the second call it
-#    restores the random state, so that dropout drops the same units.
+#    ``backward()`` reaches the block, it computes the block again, with the same random state, so
+#    that dropout drops the same units. It keeps the activations until it is through, so only one
+#    block has its activations at a time.
 #
 # Then a block keeps *C* numbers per token. ``memory.py`` counts that, too:
 #
@@ -137,15 +137,16 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 # This table applies the formulas to AdamW in fp32, one sequence of 2,048 tokens per GPU and GPT-2's
 # vocabulary. (The largest has the depth and width of Llama 3 405B.) The last column includes the
-# block that ``backward()`` computes again. Under bf16 autocast, a block keeps little more than
-# half, and copies of the weights take 2 bytes each. The log-probabilities and what checkpoints keep
-# stay fp32:
+# block that ``backward()`` computes again:
 #
 # .. run::
 #    :expect: 405B
 #    :mark: 124M|405B
 #
 #    python docs/labs/memory.py large
+#
+# Under bf16 autocast, a block keeps little more than half, copies of the weights take 2 bytes each,
+# and the log-probabilities and what checkpoints keep stay fp32.
 #
 # If a model does not fit, try these in order:
 #
@@ -156,8 +157,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #    (:doc:`parallel_fsdp`).
 #
 # None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them,
-# which more GPUs must share. Checkpointing and sharding combine. Nothing on this page was measured
-# on a GPU; :doc:`5d_gpus` says how to count there.
+# which more GPUs must share. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how to
+# count there.
 
 # %% [markdown]
 # What could go wrong
@@ -168,7 +169,7 @@ figure.legend(loc="outside upper right", ncols=2)
 # loss in chunks of tokens.
 #
 # **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
-# updates its averages, or the block draws from a generator other than torch's.
+# updates its averages, or the block draws from another generator than torch's default one.
 #
 # **A warning about** ``use_reentrant``. Pass ``False``, as here. The older way needs inputs that
 # require gradients, and fails with ``find_unused_parameters``.

@@ -11,8 +11,8 @@ ZeRO by hand: a shard of everything
 # **You need** the script of :doc:`4_multinode`.
 #
 # DDP keeps three things on every process: the weights, their gradients, and the optimizer's state.
-# All processes have the same copies. With AdamW in fp32, these are 4 + 4 + 8 = 16 bytes per weight,
-# and more processes do not make them fewer. A model of 7 billion weights takes 112 GB on each GPU.
+# With AdamW in fp32, these are 4 + 4 + 8 = 16 bytes per weight, and more processes do not make them
+# fewer. A model of 7 billion weights takes 112 GB on each GPU.
 #
 # ZeRO (*zero redundancy optimizer*, `Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__)
 # removes these copies, in three stages: the first divides the optimizer's state, the second also
@@ -46,7 +46,8 @@ ZeRO by hand: a shard of everything
 #    **A checkpoint** has the whole momentum, so a run may continue with another number of processes.
 #    Every rank must call ``_whole``, so this comes before the ``return`` of those that do not save.
 #
-# The probe counts the numbers that a process keeps until the next step. DDP keeps 21 of each kind:
+# DDP keeps 21 numbers of each kind. The probe counts those that a process keeps until the next
+# step:
 #
 # .. run::
 #    :expect: keeps 32 weights, 32 gradients, 11 of state
@@ -54,8 +55,8 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
-# The state is divided. The shard and its gradient are copies here, so there are 11 more of both.
-# (A model that computes in bf16 needs that copy anyway, because the optimizer updates fp32.)
+# The shard and its gradient are copies here, so there are 11 more of both. (A model that computes
+# in bf16 needs that copy anyway, because the optimizer updates fp32.)
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -80,8 +81,8 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@2 5 5
 #
-# One reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 sends as much as
-# DDP, unless a step has several micro-batches (:doc:`5c_fast`).
+# Over NCCL, one reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 sends
+# as much as DDP, unless a step has several micro-batches (:doc:`5c_fast`).
 
 # %% [markdown]
 # Stage 3: the weights
@@ -171,9 +172,9 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 # This script gathers all weights at once, so *during* a step each process has room for the whole
 # model and its gradient. Real implementations divide the model into layers, or groups of them, and
-# gather each one before it computes and free it afterwards. ``backward()`` gathers it a second
-# time, which is the third number. It also scatters each layer's gradient as soon as it is there, so
-# that sending overlaps computing.
+# gather each one before it computes and free it afterwards. ``backward()`` gathers it again, which
+# makes it 3 numbers. It also scatters each layer's gradient as soon as it is there, so that sending
+# overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by
 # layer, as FSDP (:doc:`parallel_fsdp`). With ``reshard_after_forward=False``, FSDP is close to
@@ -216,5 +217,5 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 #    .. fold:: Rank 1 fails. Can the others continue without it?
 #
-#       No. It has the only copy of its shard of the state, and from stage 3 on of the weights, too.
-#       All start again from the last checkpoint.
+#       No. It has the only copy of its shard of the state, and in stage 3 of the weights, too. All
+#       start again from the last checkpoint.
