@@ -31,7 +31,7 @@ def ddp_setup():
 
 
 def whole(part):
-    """`part` with whole tensors, where they are saved, in place of shards."""
+    """`part` with whole tensors for shards, on the ranks that save."""
     if isinstance(part, DTensor):
         tensor = part.full_tensor()  # every rank must call this, and sends
         return tensor.cpu() if dist.get_node_local_rank() == 0 else None

@@ -23,7 +23,7 @@ Checkpoints in shards: save without waiting
 #
 # .. lesson-diff:: dcp
 #    :edit: save-shards
-#    :confirmed: 4de5617c18e7
+#    :confirmed: 5fc8f45c3eb4
 #
 #    **Saving.** ``dcp.save`` takes a dictionary with the same names on all ranks. The ranks agree
 #    on who writes what, and each writes one file into the folder ``checkpoint_id``. The last file is

@@ -94,7 +94,7 @@ FSDP: each process keeps a shard
 #
 # .. lesson-diff:: fsdp
 #    :edit: save-whole-tensors
-#    :confirmed: bcf28b35160c
+#    :confirmed: fede2ff5a6c3
 #
 #    **Saving.** ``full_tensor()`` gathers one ``DTensor``. It is a :term:`collective`, so every
 #    rank must call it, in the same order. So it comes before the ``return`` of the ranks that do
