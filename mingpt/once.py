@@ -20,9 +20,9 @@ def run_on_main(function, *args):
 def run_once_per_node(function, *args):
     """Call `function(*args)` in the first process of every node while the other processes wait.
 
-    Nodes may share no disk, so each makes its own result. Every rank returns what the call returned on
-    its node. If the call raises on any node, every rank raises that exception: no rank waits for a
-    file that will never exist. The call may take up to a day.
+    Nodes may share no disk, so each makes its own result. Every rank returns what the call returned
+    on its node. If the call raises on any node, every rank raises that exception: no rank waits for
+    a file that will never exist. The call may take up to a day.
     """
     first, node = int(os.environ["LOCAL_RANK"]) == 0, platform.node()
     result, outcomes = _call(first, function, args)
