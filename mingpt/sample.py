@@ -55,6 +55,9 @@ def main():
         raise UserError(str(error).replace(AWAY, ours)) from None
     if not checkpoint["steps_run"]:
         raise UserError(f"no checkpoint {path}: train one, or pass its --checkpoint_path")
+    if not checkpoint["model"]:
+        one = f"python docs/labs/one_file.py {path} FILE makes one file of both"
+        raise UserError(f"{path} has no weights, only {path}.shards has: {one}")
     kind = tokens.restore(checkpoint["text"])
     model = GPT(GPTConfig(**checkpoint["model_config"]))
     model.load_state_dict(checkpoint["model"])

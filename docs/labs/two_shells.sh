@@ -4,7 +4,7 @@ port=$((20000 + $$ % 10000)) # not a fixed one, since other programs run meanwhi
 shell() {
     mkdir "$1" && cd "$1" || exit
     LAUNCH=../launch ENDPOINT=localhost:$port . ../launch/torchrun_env.sh
-    torchrun --nnodes=2 ../multinode.py 3 3 | sed "s/^/$1 | /"
+    torchrun --nnodes=2 ../multinode.py 3 3 | sed -u "s/^/$1 | /"
 }
 shell first &
 shell second &

@@ -68,14 +68,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took.
 #
-# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code, both
-# after ``python -m``.
+# ``python -m tools.series run STAGE`` runs a stage, and ``show`` instead of ``run`` prints its
+# code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
 # ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before you run a block that
-# does not continue an earlier one.
+# checkpoints they find, so delete ``*.pt`` and the folders ``node1`` and ``node2`` before a block
+# that starts afresh.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #
@@ -104,8 +104,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #    safe writing of files. It needs ``guard.py``, which turns mistakes into one-line messages. You
 #    need not read either file.
 #
-# All scripts but the GPT's take these arguments: the number of epochs, the number of epochs between
-# two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
+# All scripts with a linear model take these arguments: the number of epochs, the number of epochs
+# between two saves, and the options ``--batch_size`` and ``--checkpoint_path``.
 #
 # The whole script
 # ----------------
@@ -126,7 +126,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #       No. This model can learn all of the target but the noise, whose variance is about 0.03. A
 #       loss far below that would mean that the model has memorized the noise of these samples.
 #
-#    .. fold:: A distributed copy of this script trains on only half of the data. What shows it?
+#    .. fold:: One process trains alone, on half of the data. What shows it?
 #
 #       The number of samples in the loss line, which is 1,024 instead of 2,048. The loss falls all
 #       the same, because half of the samples is enough to learn the same function.

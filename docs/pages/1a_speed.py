@@ -59,11 +59,11 @@ patches = [axes[0].barh(0, 0, color=color) for color in colors.values()]
 figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside upper right", ncols=3)
 
 # %% [markdown]
-# The figure shows *when* the all-reduces run, not how much time a GPU would save. Between GPUs,
-# NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, so both run at
-# the same time. Here gloo adds numbers on the same cores that compute gradients, so a step gains
-# less. Buckets do not help here: nearly all bytes are in eight large gradients, so joining them
-# saves few messages.
+# The figure shows *when* the all-reduces run, not how much time overlap saves on GPUs. Between
+# GPUs, NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, so both
+# run at the same time. Here gloo adds numbers on the same cores that compute gradients, so a step
+# gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so joining
+# them saves few messages.
 
 # %% [markdown]
 # A ring
@@ -181,11 +181,12 @@ axes.legend()
 #
 #    python docs/theory/step_time.py
 #
-# "Overlapped" is the time from the start of ``backward()`` to the last average. In "one after the
-# other", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves 89 of
-# 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends most of
-# its time sending. The gradients of ``gpt-micro`` fit into one bucket of 25 MiB, which is full only
-# when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first bucket has 1 MiB.)
+# "Overlapped" is the time from the start of ``backward()`` to the last average. In "not
+# overlapped", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves
+# 89 of 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends
+# most of its time sending. The gradients of ``gpt-micro`` fit into one bucket of 25 MiB, which is
+# complete only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first bucket has
+# 1 MiB.)
 
 # %%
 from docs.theory import step_time
@@ -220,8 +221,8 @@ axes.invert_yaxis()
 #    :next: :doc:`2_multigpu`, which uses DDP in a script
 #    :also: torch.distributed.isend, torch.distributed.irecv, torch.distributed.all_reduce
 #
-#    You can now predict what DDP costs per step: less than twice the bytes of the gradients, and
-#    2 (*N* − 1) latencies per bucket. What ``backward()`` hides costs little.
+#    You can now predict what DDP costs per step: less than twice the bytes of the gradients, and 2
+#    (*N* − 1) latencies per bucket. ``backward()`` hides a part of it.
 #
 #    .. fold:: The gradients of a model have 100 MB. What does each of 8 processes send per step, and each of 800?
 #
@@ -235,5 +236,5 @@ axes.invert_yaxis()
 #
 #    .. fold:: With buckets of 1 MB instead of 25 MB, what becomes better, and what worse?
 #
-#       The first bucket is full sooner, so sending begins earlier. But there are more all-reduces,
-#       and each pays the latency of 2 (*N* − 1) rounds.
+#       Buckets are full sooner, so they are sent earlier. But there are more all-reduces, and each
+#       pays the latency of 2 (*N* − 1) rounds.

@@ -85,7 +85,7 @@ Multi-GPU training
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
-#    On a Mac this accelerator is MPS, and the group could not send tensors that are on the CPU.
+#    On a Mac it chooses for MPS, and could not send this script's tensors, which are on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
@@ -232,8 +232,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    prints the loss.
 #
 #    ``all_reduce`` must come before the ``return``, because it is a :term:`collective`: after the
-#    ``return`` only rank 0 would call it, and hang. Or, worse, it would add up the gradients that
-#    the others send next.
+#    ``return`` only rank 0 would call it. Rank 0 would then hang, or mix its numbers with the
+#    others' next gradients and fail.
 #
 # .. run::
 #    :expect: over 2048 samples
@@ -296,8 +296,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model, as the top of this page shows. Two processes win if the all-reduce takes less
-# time than the half step that they save: :doc:`5c_fast`.
+# Not with this model, as the top of this page shows. Each process makes half the steps, so two win
+# if an all-reduce takes less time than a step: :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

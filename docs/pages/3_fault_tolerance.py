@@ -10,9 +10,9 @@ Fault tolerance
 #
 # **You need** the script of :doc:`2_multigpu`.
 #
-# The longer a run lasts and the more devices it uses, the more likely a device fails. The script of
-# this page survives that. Here :torch:`torchrun <torch.distributed.run>`, the launcher that comes
-# with PyTorch, starts it (the kills need Linux):
+# The longer a run lasts and the more processes it has, the more likely one dies. The script of this
+# page survives that. Here :torch:`torchrun <torch.distributed.run>`, the launcher that comes with
+# PyTorch, starts it:
 #
 # .. run::
 #    :alone:
@@ -34,7 +34,7 @@ Fault tolerance
 # ------------------------------------
 #
 # First break ``multigpu.py``. ``kill.py`` runs a command and sends SIGKILL to one of its processes,
-# here after epoch 5 of 10:
+# here after epoch 5 of 10. It needs Linux:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -184,8 +184,8 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# Here the first command of this page loses a worker after epochs 12 and 27, and ``same.py``
-# compares the last checkpoints of both runs:
+# Now ``kill.py`` kills a worker of this page's first command after epochs 12 and 27. ``same.py``
+# compares its last checkpoint with the undisturbed one:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -307,7 +307,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 #    .. fold:: A run saves every 10 epochs and dies once, at a random moment. How many epochs does it train twice?
 #
-#       About five on average, and at most ten, if it dies during a save. Training waits for each
+#       About five on average; at worst ten, when it dies during a save. Training waits for each
 #       save, but if an epoch takes a minute and a save takes a second, save after every epoch.
 #
 #    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?

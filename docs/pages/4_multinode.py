@@ -31,9 +31,10 @@ Multi-node training
 # -----------------
 #
 # ``launch/torchrun_env.sh`` sets torchrun's other options through variables. After
-# ``ENDPOINT=node1:29500 . launch/torchrun_env.sh``, the command ``torchrun --nnodes=2
-# multinode.py`` is enough. Each node then starts one process, or ``NPROC``, set before
-# ``ENDPOINT``. Here two shells of one machine play the nodes, so the endpoint is ``localhost``:
+# ``ENDPOINT=node1:29500 . launch/torchrun_env.sh``, the command
+# ``torchrun --nnodes=2 multinode.py`` is enough. Each node then starts one process. For two, write
+# ``NPROC=2 ENDPOINT=…``. Here two shells of one machine play the nodes, so the endpoint is
+# ``localhost``:
 #
 # .. run::
 #    :expect: second \| Epoch +3 \| checkpoint saved
@@ -123,9 +124,9 @@ Multi-node training
 #    python docs/labs/nodes.py --nproc_per_node=1 --patience 5 stage1.py 15 5
 #
 # ``node1`` starts at epoch 1 with a new model. ``node2`` resumes at epoch 11 with a trained one,
-# but prints no loss, because it has rank 1. DDP averages the gradients of these different models
-# all the same, and the printed loss is the mean of both. After five epochs ``node2`` is done and
-# waits at the barrier, while ``node1`` waits for gradients. Here ``--patience 5`` ends the hang.
+# but prints no loss, because it has rank 1. DDP still averages the gradients of these different
+# models, and the printed loss is the mean of both. After five epochs ``node2`` is done and waits at
+# the barrier, while ``node1`` waits for gradients. Here ``--patience 5`` ends the hang.
 #
 # .. lesson-diff:: multinode
 #    :edit: resume-from-the-newest
@@ -133,8 +134,9 @@ Multi-node training
 #
 #    :torch:`torch.distributed.all_gather_object` collects the number of epochs from every rank, in
 #    the order of the ranks, so every rank finds the same maximum. The first rank with this maximum
-#    broadcasts its checkpoint to all others. :torch:`torch.distributed.broadcast_object_list` takes
-#    a list because it replaces the list's contents with what it receives.
+#    broadcasts its whole checkpoint to all others; NCCL sends it from GPU memory to GPU memory.
+#    :torch:`torch.distributed.broadcast_object_list` takes a list because it replaces the list's
+#    contents with what it receives.
 #
 #    DDP's own broadcast is not enough. It comes earlier, in DDP's constructor, and
 #    ``_load_checkpoint`` then overwrites the weights on each node that has a file. DDP also sends
@@ -225,12 +227,12 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits silently for the others: 15 minutes without the
-# variables, ten minutes if a node is missing, and two or more if it cannot reach the endpoint
-# because of a wrong name, a firewall, or a node that was not started. ``launch/check_cluster.py``,
-# run on every node, says which case it is (:doc:`launchers`). On every node, ``getent hosts node1``
-# must print the same address, and not one that begins with ``127.``. Also, ``getent hosts
-# $(hostname)`` must print the node's own address.
+# **Nothing happens at all.** Each agent waits for the others: 15 minutes without the variables, ten
+# if another node is missing, and at least two if it cannot reach the endpoint because of a wrong
+# name, a firewall, or because ``node1`` was not started. ``launch/check_cluster.py``, run on every
+# node, says which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print
+# the same address, and not one that begins with ``127.``. Also, ``getent hosts $(hostname)`` must
+# print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because

@@ -28,7 +28,7 @@ minGPT training
 #
 # The validation loss is the loss of a text that the model does not train on. It may be lower than
 # the training loss above it, which is that of a single batch. :doc:`5a_exact` explains the rest of
-# its line.
+# both lines.
 #
 # The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.
@@ -215,7 +215,7 @@ axes.legend()
 #    .. fold:: Your vocabulary has 67 characters. Which loss do you expect before the first step?
 #
 #       About ln 67 = 4.20. The initial weights are small, so every character gets about the same
-#       probability. A first loss far above that points to a mistake in the initialization.
+#       probability. A much higher first loss points to a mistake in the initialization.
 #
 #    .. fold:: You leave out ``is_causal``. What happens to the loss, and to the text that the model writes?
 #

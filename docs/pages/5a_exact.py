@@ -54,7 +54,7 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# After a run of two steps, another one resumes from its checkpoint, ``mingpt_2.pt``:
+# A run with ``--total_steps 2`` left ``mingpt_2.pt``, from which this run resumes:
 #
 # .. run::
 #    :expect: equal, bit for bit
@@ -84,8 +84,8 @@ Exact training
 #
 #    ``Metrics`` prints the line and appends the same numbers to a ``.jsonl`` file beside the
 #    checkpoint. ``tokens/s`` counts the tokens of all ranks since the last line. ``computing`` is
-#    the share of the time in which training did not wait for data, even if it waited for other
-#    ranks (:doc:`where_the_time_goes`).
+#    the share of the whole run not spent waiting for data, so it includes waits for other ranks
+#    (:doc:`where_the_time_goes`).
 #
 # .. run::
 #    :expect: Step +20 \| train loss
@@ -160,8 +160,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 5 --learning_rate 0.1 --warmup_steps 10
 #
-# With clipping and warm-up, step 5 is below the loss of guessing, the dashed line in the figure. (A
-# rate of 0.1 is still too high for this model: at step 20 the two runs are about equal.)
+# With clipping and warm-up, step 5 is below the loss of guessing, the dashed line in the figure.
+# (By step 20 the two runs are about equal.)
 
 # %%
 import math
@@ -214,7 +214,7 @@ axes.legend()
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 3 --log_every 1 --checkpoint_path one.pt
 #
-# The losses agree up to rounding, because one process adds the same numbers in another order. Such
+# The losses agree up to rounding: one process adds the same numbers, but in another order. Such
 # differences grow at a high learning rate: at the default, 8 · 10\ :sup:`-3`, the losses of one and
 # two processes are 10\ :sup:`-3` apart at step 300, even with 64-bit floats
 # (``tools/bench/results/soak.txt``). So to look for a mistake, compare the first steps of two runs,

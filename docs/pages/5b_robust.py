@@ -39,7 +39,7 @@ Robust training
 #    from the previous checkpoint. Each save waits for the one before it. So a failure costs at most
 #    2 × ``--save_every`` steps: those since the last save on disk.
 #
-#    The file also records its model and its text, so that no other run overwrites it.
+#    The file also records the model and the text, and a run with others refuses it.
 #
 # .. run::
 #    :expect: (?s)Step +80 \| train loss (\S+) .*Step +80 \| train loss \1
@@ -121,8 +121,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    Once told to stop, the ranks save without another validation, which might take too long. They
 #    wait until the checkpoint is on the disk, and for each other. ``os._exit`` ends the process
 #    with a status other than 0. If only a worker got the signal, ``torchrun`` restarts all workers.
-#    If no restart is left, or it got the signal itself, it fails, and a scheduler can start the job
-#    again.
+#    Without restarts left, or after a signal to itself, ``torchrun`` fails, and a scheduler can
+#    start the job again.
 #
 # .. run::
 #    :expect: Resuming after step \d+
@@ -161,9 +161,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --block_size 16 --checkpoint_path mingpt_7.pt |& grep main.py:
 #
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
-# previous checkpoint is undamaged. A validation that has begun runs to its end first, and
-# ``--val_tokens`` limits its length. ``torchrun`` kills workers after 30 seconds
-# (:doc:`launchers`).
+# previous checkpoint is undamaged. A validation under way delays the save, and ``--val_tokens``
+# limits its length. ``torchrun`` itself kills workers after 30 seconds (:doc:`launchers`).
 
 # %% [markdown]
 # What you can do now

@@ -119,9 +119,9 @@ Fast training
 #    one all-reduce per step. In our measurements with two processes, a second all-reduce made the
 #    step 1 to 5 % slower (``tools/bench/results/ddp_cost.txt``).
 #
-#    DDP orders the gradients as they arrived in its first backward pass. With more than two ranks,
-#    their order decides how the sums round. So that a resumed run has the same order,
-#    ``_load_checkpoint`` makes such a pass and ignores its gradients. Without it, a resumed run on
+#    After its first backward pass, DDP sorts the gradients by arrival. With more than two ranks,
+#    their order decides how the sums round. So ``_load_checkpoint`` makes one pass and ignores its
+#    gradients, or a resumed run's first step would have the old order. Without it, a resumed run on
 #    four CPU processes ended with weights that differed by 4e-7.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
@@ -133,8 +133,8 @@ Fast training
 #    only if sending overlaps ``backward()``. With one process or accumulation (only the last part
 #    sends), the trainer allows no cuts.
 #
-#    If ``torch.compile`` wrapped the model instead, every name in a checkpoint would begin with
-#    ``_orig_mod.``.
+#    If ``torch.compile`` wrapped the model inside DDP, every weight's name in a checkpoint would
+#    begin with ``_orig_mod.``.
 #
 # .. run::
 #    :expect: in 1 all-reduce\b
@@ -227,15 +227,16 @@ figure.legend(loc="outside upper center", ncols=2)
 
 # %% [markdown]
 # The batch has 12 sequences unless a row says otherwise. A process has one thread, except in the
-# rows with two threads. oneDNN and MKL are libraries for products of matrices. The second row and
-# the one with compiled code multiply by MKL, which is slower here (:doc:`internals`).
+# rows with two threads. The second row and the one with compiled code multiply matrices with the
+# library MKL, which is slower here than oneDNN, the library of the other rows (:doc:`internals`).
 #
 # * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process are
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
-#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). The only reason is
-#   that compiled code uses MKL. ``bf16`` and ``--compile`` suit GPUs: :doc:`5d_gpus`.
+#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Compiled code uses
+#   MKL, which alone costs more than that: 0.63 in the second row. ``bf16`` and ``--compile`` suit
+#   GPUs: :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

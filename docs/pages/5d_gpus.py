@@ -17,9 +17,9 @@ On GPUs
 # The same scripts
 # ----------------
 #
-# The four scripts run on GPUs unchanged, because ``utils.py`` finds the GPUs, and their default
-# backend is NCCL. ``--nproc_per_node=gpu`` starts one process per GPU. One process on one GPU must
-# end with the weights of ``single_gpu.py``:
+# The first four scripts run on GPUs unchanged: ``utils.py`` finds the GPUs, whose default backend
+# is NCCL. ``--nproc_per_node=gpu`` starts one process per GPU. One process on one GPU must end with
+# the weights of ``single_gpu.py``:
 #
 # .. run::
 #    :expect: (?m)^equal
@@ -276,8 +276,7 @@ if log:
 # 21 weights, and each of the 64 steps has an all-reduce of 21 gradients.
 #
 # By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
-# ``ENV``; ``NCCL_DEBUG_SUBSYS=INIT,ENV,NET,P2P,SHM,COLL`` names those of the list below, in place
-# of the default. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
+# ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
 # Lines that are missing above are quoted from `NVIDIA's documentation
@@ -321,7 +320,7 @@ if log:
 #       Not by itself, because kernels may add in any order. Repeat both with ``--deterministic``.
 #       If they still differ, something depends on chance, such as an unseeded generator.
 #
-#    .. fold:: A step takes 40 ms, and NCCL's kernels run for 15 ms, of which 14 ms beside others. Would a faster network help?
+#    .. fold:: A step takes 40 ms. NCCL's kernels run for 15 ms, and for 14 of these others run, too. Would a faster network help?
 #
 #       Hardly. It can save only the 1 ms that is not hidden, and what NCCL takes from
 #       ``backward()`` in the other 14 ms.

@@ -20,9 +20,9 @@ Batch size and learning rate
 #    batch size × number of processes = global batch
 #
 # DDP averages the gradients of the processes. As :doc:`1_theory` explains, this average is **the
-# gradient of the global batch**, so the optimizer makes the same update as one process with that
-# batch size would. (Dropout and batch normalisation are exceptions, because they depend on how the
-# batch is divided.)
+# gradient of the global batch**, so the optimizer makes the same update as one process that takes
+# the global batch alone. (Dropout and batch normalisation are exceptions, because they depend on
+# how the batch is divided.)
 #
 # The average is wrong if the ranks have different numbers of samples or tokens. To correct it,
 # divide each rank's summed loss by the count over *all* ranks (one all-reduce), and multiply it by

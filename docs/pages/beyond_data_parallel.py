@@ -33,7 +33,7 @@ DataParallel: several devices in one process, and why not
 #    These are three of DP's four *primitives*, which run for every batch:
 #
 #    - **Scatter.** Each device gets a part of the batch, so ``--batch_size`` is the total here.
-#    - **Replicate.** On GPUs, ``.to`` copies all weights to each other device, and
+#    - **Replicate.** On GPUs, ``.to`` copies all weights to every further device, and
 #      ``functional_call`` calls the module with this copy. Autograd records the copying, so the
 #      gradients of all copies add up in the originals, on the first device.
 #    - **Gather.** The outputs come together on the first device, which computes the loss.
@@ -55,9 +55,9 @@ DataParallel: several devices in one process, and why not
 #    :edit: in-threads
 #    :confirmed: 3d64bc3e3c12
 #
-#    The fourth primitive is **parallel apply**: one thread per device calls the module, each its
-#    own copy, because ``functional_call`` changes a module while it runs. ``map`` returns the
-#    outputs in the order of the parts, so each output is compared with its own target.
+#    The fourth primitive is **parallel apply**: one thread per device calls its own copy of the
+#    module, because ``functional_call`` changes a module while it runs. ``map`` returns the outputs
+#    in the order of the parts, so each output is compared with its own target.
 #
 # .. run::
 #    :expect: forward passes per step, in threads

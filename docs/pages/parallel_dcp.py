@@ -41,9 +41,9 @@ Checkpoints in shards: save without waiting
 #    its ``.metadata`` would make an unfinished save look whole.
 #
 #    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because nodes
-#    share no disk. If yours do, both would write the same files. Then pass
-#    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and let all but
-#    rank 0 return.
+#    share no disk. If yours share one, they would write the same files. Pass
+#    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and let only rank 0
+#    write the small file.
 #
 # Two nodes train, with two processes each. On each node are the small file and a folder per save,
 # with a file per process and ``.metadata``. A lab reads ``.metadata``, here for one matrix of 48 ×
@@ -72,8 +72,8 @@ Checkpoints in shards: save without waiting
 #
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
 #    one group, gloo's messages of both would mix, and the process aborts or hangs. So saving has
-#    its own group, over gloo. (A default group over ``cpu:gloo,cuda:nccl`` would do, until training
-#    itself sends an object.)
+#    its own group, over gloo. (A ``cpu:gloo,cuda:nccl`` default group would do until training sends
+#    an object, also over gloo.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
@@ -94,8 +94,8 @@ Checkpoints in shards: save without waiting
 # Training waits only while the shards are copied. If a save takes longer than the steps between two
 # saves, ``_wait`` waits for the rest.
 #
-# Here ``kill.py`` kills a worker when the loss of step 30 is printed, just after the save of step
-# 30 began:
+# Here ``kill.py`` kills a worker when the loss of step 30 is printed, so the save of step 30 is not
+# complete:
 #
 # .. run::
 #    :expect: (?s)Resuming after step \d0.*Step +40 \| checkpoint saved
@@ -161,7 +161,7 @@ Checkpoints in shards: save without waiting
 #   noticed only if torch cannot read it. ``.metadata`` is a pickle, which may run code: read only
 #   folders that you trust.
 # - **Versions.** PyTorch does not promise that another version reads the folder, and calls
-#   ``async_save`` experimental. For years, keep what ``one_file.py`` made.
+#   ``async_save`` experimental. For long storage, keep the file of ``one_file.py``.
 # - **Order.** The optimizer's state is saved by a parameter's number, as ``state_dict()`` has it. If
 #   you change the order of the parameters, use ``get_state_dict`` of
 #   ``torch.distributed.checkpoint.state_dict``, which saves by name.
@@ -181,8 +181,8 @@ Checkpoints in shards: save without waiting
 # **"Missing key in checkpoint state_dict".** The dictionary given to ``dcp.load`` has a name that was
 # not saved. Usually the optimizer had made no step when it was saved.
 #
-# **The learning rate starts again.** DCP replaces what is not a tensor in the dictionary, and your
-# own variable keeps the old value.
+# **The learning rate starts again.** In the dictionary, DCP replaces what is no tensor, so your own
+# variable keeps the old value.
 #
 # **A folder without** ``.metadata`` **is the rest of a save that was interrupted.** ``dcp.py``
 # deletes it after its next save.

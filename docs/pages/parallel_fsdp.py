@@ -76,8 +76,8 @@ FSDP: each process keeps a shard
 #
 #    This is FSDP's ``no_sync`` for gradients. The weights are still gathered for each micro-batch.
 #    Until the last one, each process adds up whole gradients of *all* weights, because only a
-#    reduce-scatter makes its shard's. They take 4 bytes per weight, so leave the line out if memory
-#    is short.
+#    reduce-scatter cuts them into shards. They take 4 bytes per weight, so leave the line out if
+#    memory is short.
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step

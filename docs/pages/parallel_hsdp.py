@@ -70,12 +70,12 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, almost three numbers per weight leave
-# the node: ¾ with each of two all-gathers, which send around a ring of four processes, and 1½ with
-# the reduce-scatter, because gloo implements it as an all-reduce. (NCCL would send 2¼ in all.) With
-# HSDP it is one number, that of the all-reduce between two nodes. (The rest are headers and the
-# messages of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as
-# fast. With more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1)
-# / *N* numbers per weight from each.
+# the node: ¾ with each of two all-gathers, whose ring passes on three of four shards, and 1½ with
+# the reduce-scatter, which gloo implements as an all-reduce. (NCCL would send 2¼ in all.) With HSDP
+# it is one number, that of the all-reduce between two nodes. (The rest are headers and the messages
+# of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
+# more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
+# numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -122,8 +122,8 @@ HSDP: a copy per node, a shard per GPU
 # **"Please init the 2D mesh for HSDP with mesh_dim_names specified".** The mesh has no names.
 #
 # **HSDP is no faster than FSDP.** The rows of the mesh are not nodes. Consecutive ranks form a row,
-# so a launcher that numbers the processes of the nodes in turn makes rows that cross the network.
-# torchrun numbers node by node.
+# so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
+# numbers node by node.
 #
 # **"IndexError: list index out of range" in** ``fully_shard`` **on one node.** The nodes start
 # different numbers of processes, so they compute different shapes, and a rank does not find itself

@@ -51,8 +51,8 @@ Memory: what fills a GPU, and activation checkpointing
 #
 #    :torch:`checkpoint <torch.utils.checkpoint.checkpoint>` keeps only a block's input. When
 #    ``backward()`` reaches the block, it computes the block again, with the same random state, so
-#    that dropout drops the same units. It keeps the activations until it is through, so only one
-#    block has its activations at a time.
+#    that dropout drops the same units. It frees a block's activations before it reaches the next
+#    block, so only one block has them.
 #
 # Then a block keeps *C* numbers per token. ``memory.py`` counts that, too:
 #
@@ -145,8 +145,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    python docs/labs/memory.py large
 #
-# Under bf16 autocast, a block keeps little more than half, copies of the weights take 2 bytes each,
-# and the log-probabilities and what checkpoints keep stay fp32.
+# Under bf16 autocast, a block's activations take just over half the bytes and autocast's copies 2
+# bytes per weight. The log-probabilities and checkpoints stay fp32.
 #
 # If a model does not fit, try these in order:
 #
@@ -165,8 +165,8 @@ figure.legend(loc="outside upper right", ncols=2)
 # -------------------
 #
 # **"CUDA out of memory" all the same.** Activations are not the largest part, or most of them are
-# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. Then compute the
-# loss in chunks of tokens.
+# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. Then checkpoint
+# the loss in chunks of tokens.
 #
 # **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
 # updates its averages, or the block draws from another generator than torch's default one.
@@ -186,7 +186,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    .. fold:: You double the width of a model. Which part grows how much?
 #
-#       In the blocks, weights, gradients and state by four, because a block has 12 *C*\ :sup:`2`
+#       A block's weights, gradients and state grow four times, because it has 12 *C*\ :sup:`2`
 #       weights, and the activations by two. The embeddings double, and the log-probabilities stay.
 #
 #    .. fold:: Why not checkpoint the whole model as one?

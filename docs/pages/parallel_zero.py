@@ -26,7 +26,7 @@ ZeRO by hand: a shard of everything
 # ------------------------------
 #
 # SGD and Adam treat each number by itself. So a process can update some of the weights, and needs
-# the state of these only. The others get the new weights from it.
+# the state of these only. It sends the new weights to the other processes.
 #
 # .. lesson-diff:: zero_by_hand
 #    :edit: shard-the-state
@@ -159,7 +159,7 @@ figure.legend(loc="outside upper right", ncols=3)
 # What it costs
 # -------------
 #
-# For AdamW in fp32 on *N* processes, without the copies:
+# For AdamW in fp32 on *N* processes over NCCL, without copies:
 #
 # =======  ==================  ==========  =========================================
 # stage    bytes per weight    for N = 8   numbers sent per weight and step, at most
@@ -172,9 +172,9 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 # This script gathers all weights at once, so *during* a step each process has room for the whole
 # model and its gradient. Real implementations divide the model into layers, or groups of them, and
-# gather each one before it computes and free it afterwards. ``backward()`` gathers it again, which
-# makes it 3 numbers. It also scatters each layer's gradient as soon as it is there, so that sending
-# overlaps computing.
+# gather each one before it computes and free it afterwards. ``backward()`` gathers each again, so
+# each weight costs 3 numbers, and scatters each layer's gradient once it is complete, so that
+# sending overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by
 # layer, as FSDP (:doc:`parallel_fsdp`). With ``reshard_after_forward=False``, FSDP is close to
@@ -210,7 +210,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #       The third: 3 × 16/4 = 12 GB. The second takes 3 × (4 + 12/4) = 21 GB, which leaves hardly
 #       any room for activations.
 #
-#    .. fold:: Why does stage 2 not need the mean of all gradients?
+#    .. fold:: Why does no process of stage 2 need every mean gradient?
 #
 #       An optimizer such as SGD or Adam changes each weight by its own gradient alone. One that
 #       looks at a whole matrix, such as Muon, needs that matrix on one process.

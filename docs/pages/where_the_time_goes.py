@@ -20,7 +20,7 @@ Where the time goes
 #    The rank waits for its next batch.
 #
 # Computing
-#    Forward, backward and the optimizer's step (in two cases a sleep, as of a GPU).
+#    Forward, backward and the optimizer's step.
 #
 # Communication
 #    The all-reduce of the gradients, from the moment at which *all* ranks have entered it.
@@ -53,6 +53,8 @@ Where the time goes
 # - rank 1 has eleven times as many samples as rank 0 (``slow rank``),
 # - the model has 0.001 MB of gradients, and computes almost nothing (``tiny model``).
 #
+# With the slow loader and the slow rank, a sleep stands for a GPU's work.
+#
 # .. run::
 #    :expect: (?s)slow loader +0 +(1[6-9]|[2-9]\d|\d{3,})\.\d.*slow rank +0 +\S+ +\S+ +\S+ +([3-9]|\d\d+)\.\d
 #    :lines: 1 2
@@ -65,8 +67,8 @@ Where the time goes
 #
 # The times are milliseconds per step. Compare the columns of a row, not the rows, because the
 # networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. The column
-# ``no_sync`` is computing, measured again in steps that send nothing. It is smaller than
-# ``computing`` where gloo needs the cores for sending, as in ``large model``.
+# ``no_sync`` is computing, measured again in steps that send nothing. It leaves out DDP's copies of
+# the gradients into the bucket and back, which show in ``large model``.
 #
 # ``share`` is the part of the step in which the rank does not wait for its loader. A training
 # framework prints this number as ``99.3% computing time``, and its
@@ -135,7 +137,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# With both remedies for the large model, a rank sends once for 32 samples instead of four times,
+# With either remedy for the large model, a rank sends once per 32 samples instead of four times,
 # and the larger batch also computes faster. Both change the training, so read
 # :doc:`batch_and_learning_rate` first.
 

@@ -25,8 +25,8 @@ From your script to DDP
 #
 # Seven edits turn the script into ``classifier_ddp.py``. After each edit this page runs it for one
 # epoch on two processes. With ``--probe``, each process prints two lines about what it did;
-# ``weights`` is the sum of all its weights. For your own script, the doctor checks the same, and
-# needs no edit: :doc:`doctor`.
+# ``weights`` is the sum of all its weights. :doc:`The doctor <doctor>` checks these things in your
+# own script without an edit.
 
 # %% [markdown]
 # One process per GPU
@@ -210,8 +210,8 @@ From your script to DDP
 #    hang after the last line").
 #
 #    The import looks superfluous. But if torch imports this module later, while the group exists,
-#    the module keeps a reference to the group, and on a CPU the run dies with SIGABRT at its end:
-#    see :doc:`internals`.
+#    the module may keep a reference to the group, and on a CPU the run may end with SIGABRT: see
+#    :doc:`internals`.
 #
 # .. run::
 #    :expect: group left
@@ -290,21 +290,22 @@ From your script to DDP
 #
 #    ``IterableDataset``
 #       It takes no sampler. Let each worker of each rank skip what the others take, for example
-#       with ``itertools.islice``. If the numbers of batches are then unequal, put the loop over the
-#       batches, but no other collective, into ``with Join([model]):``, and share the optimizer's
-#       state afterwards (:doc:`beyond_uneven`).
+#       with ``itertools.islice``. If the numbers of batches are then unequal, put only the loop
+#       over the batches into ``with Join([model]):``. After it, broadcast the optimizer's state of
+#       the longest rank (:doc:`beyond_uneven`).
 #
 #    ``random_split``
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       Draw the same indices on every rank, from a generator seeded with the epoch, and keep every
-#       *world size*-th index.
+#       Draw the same indices on every rank, from a generator seeded with the epoch, and keep
+#       ``indices[rank::world_size]``.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
-#       Make the same list of batches on every rank, and keep every *world size*-th batch. The
-#       counts must be equal, so repeat a few: ``batches += batches[: -len(batches) % world_size]``.
+#       Make the same list of batches on every rank. The counts must be equal, so repeat a few:
+#       ``batches += batches[: -len(batches) % world_size]``. Then keep
+#       ``batches[rank::world_size]``.
 #
 #    Downloads and preprocessing
 #       Use ``run_once_per_node`` of ``mingpt/once.py``: one process writes, the others wait and
@@ -320,7 +321,7 @@ From your script to DDP
 #    Gradient accumulation
 #       Put all micro-batches of a step but the last into ``with model.no_sync():``, including their
 #       forward passes. Otherwise every micro-batch pays for an all-reduce. If an epoch's last step
-#       has fewer micro-batches, leave ``no_sync()`` for the last of these, too.
+#       has fewer micro-batches, run the last of these outside ``no_sync()``, too.
 #
 #    Mixed precision (AMP) and gradient clipping
 #       They need no change, because ``GradScaler`` and ``clip_grad_norm_`` see the averaged
@@ -332,8 +333,8 @@ From your script to DDP
 #
 #    Parameters that a step does not use
 #       DDP waits for their gradients, and raises an error at the next step. Pass
-#       ``find_unused_parameters=True``, which costs some time, or call ``requires_grad_(False)``
-#       before wrapping.
+#       ``find_unused_parameters=True``, which costs some time, or, if no step uses them, call
+#       ``requires_grad_(False)`` before wrapping.
 #
 #    Methods of your model
 #       ``model.encode(x)`` becomes ``model.module.encode(x)``. But train through ``model(x)``,

@@ -89,13 +89,13 @@ def main():
         f"{args.world_size} processes, {args.gigabytes:g} GB/s, "
         f"{args.microseconds:g} µs, buckets of {args.bucket:g} MiB; "
         "milliseconds:")
-    print("            gradients  backward  overlapped  one after the other")
+    print("            gradients  backward  overlapped  not overlapped")
     for model in MODELS:
         times = step(model, int(args.bucket * 2**20), *network)
         overlapped, one_by_one = (seconds * 1e3 for seconds in times)
         print(
             f"{model.name:10}{model.size / 1e6:8.1f} MB"
-            f"{model.backward * 1e3:10.1f}{overlapped:12.1f}{one_by_one:21.1f}")
+            f"{model.backward * 1e3:10.1f}{overlapped:12.1f}{one_by_one:16.1f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 
 from tests.faults import leftovers, same, slow_saves
 from tests.lessons import distance
-from tests.mingpt.conftest import options
+from tests.mingpt.conftest import options, python
 from tests.processes import ONCE, ROOT, STANDALONE, Process, run
 from tools import processes
 
@@ -69,6 +69,8 @@ def test_what_cannot_be_saved_or_found_is_said(text, tmp_path):
 
     fails("weights are not finite", **wild)
     assert os.listdir(shards) == ["8"]
+    sampled = python("sample", "--checkpoint_path", "dcp.pt", cwd=tmp_path)
+    assert "dcp.pt has no weights, only dcp.pt.shards has: " in sampled.stderr
     shards.rename(tmp_path / "away")
     fails("dcp.pt needs dcp.pt.shards/8: copy it here, too")
     (tmp_path / "dcp.pt").unlink()

@@ -18,8 +18,8 @@ NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|Proces
 def nothing_trained(run):
     """The command ends well without a single optimizer step.
 
-    A green check that ran nothing. On a machine without a GPU, a script that starts one process per
-    GPU starts none.
+    A CI job would pass without a run. On a machine without a GPU, a script that starts one process
+    per GPU starts none.
     """
     trained = any(_trained(w) or w.first("loaded") for w in run.processes)
     if run.status == 0 and not trained and not [*crashed(run)]:
@@ -36,7 +36,7 @@ def _trained(worker):
 def crashed(run):
     """A process ends with an exception.
 
-    The first one is the cause. What the other ranks say about a lost connection only follows.
+    The first one is the cause. The lost connections that other ranks report result from it.
     """
     workers = run.attempts[-1].workers
     failed = workers and all(worker.first("raised") for worker in workers)  # a parent may wait on
@@ -197,8 +197,8 @@ def _named(call):
 def unequal_steps(run):
     """The ranks make different numbers of optimizer steps.
 
-    The ranks that are ahead train alone at the end, or wait for ever. Give every rank as many
-    batches as the others.
+    The ranks with more steps train alone at the end, or hang. Give every rank as many batches as
+    the others.
     """
     counted = [worker for worker in run.replicas if worker.counts]
     if run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:

@@ -10,8 +10,8 @@ from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
 def every_epoch_alike(run):
     """Every epoch has the same order of samples.
 
-    The batches are the same each time, so training is noisier than it looks. Call
-    `sampler.set_epoch(epoch)` before each epoch: the sampler's order depends on nothing else.
+    The batches are the same each time, because the sampler is seeded with the epoch that it was
+    told. Call `sampler.set_epoch(epoch)` before each epoch.
     """
     alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
     for (worker, loader), fact in loadings(run).items():
@@ -44,8 +44,8 @@ def _turn(run, epoch):
 def eval_padded(run):
     """The evaluation counts some samples twice.
 
-    DistributedSampler repeats samples until all ranks have the same number. Let each rank take
-    every N-th sample instead, and divide sums over all ranks by the true number.
+    DistributedSampler repeats samples until all ranks have the same number. With N ranks, give each
+    every N-th sample instead, and divide summed losses by the size of the dataset.
     """
     for (_, loader), fact in loadings(run).items():
         evaluates = loader in loaders_of(run, training=False) and loader not in loaders_of(run)

@@ -14,7 +14,7 @@ SAME = 1e-3  # of a gradient's norm; fp32 sums in another order differ by some 1
 
 @rule("error")
 def parity(run):
-    """Several processes train otherwise than one with as large a batch.
+    """Several processes do not train as one with the same global batch.
 
     The gradients of all ranks must be averaged, and only once: not summed, and not divided by the
     number of ranks in the loss again. Adam hides a wrong scale, but clipping, weight decay and SGD

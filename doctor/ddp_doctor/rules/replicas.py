@@ -53,8 +53,8 @@ def diverged(run):
     """The ranks have different weights.
 
     Each rank trains its own model, and only one of them is saved. Wrap the model in DDP before
-    the first step, call the DDP object and not the module inside, and change weights on no rank
-    alone.
+    the first step, call the DDP object, not the module inside, and never change weights on one
+    rank only.
     """
     if len(run.replicas) < 2 or is_sharded(run):
         return
@@ -150,7 +150,7 @@ def learns_nothing(run):
 def nan(run):
     """A gradient is not a number.
 
-    From that step on all weights are NaN. Typical causes: weights that were never initialised, a
+    NaN then spreads to the weights. Typical causes: weights that were never initialised, a
     learning rate that is too large, a division by zero, or fp16 without a GradScaler.
     """
     for worker in run.trained:

@@ -18,8 +18,8 @@ from .wording import exception
 def resume_fails(run):
     """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
 
-    What was trained is lost. An UnpicklingError is from `torch.load`: it reads tensors, numbers and
-    texts only, unless `weights_only=False` is passed for a file that you trust.
+    What was trained is lost. An UnpicklingError is from `torch.load`: it refuses objects of your
+    own classes, unless you pass `weights_only=False` for a file that you trust.
     """
     raised, status = _failure(run)
     if raised:
@@ -64,8 +64,8 @@ def _made_without(run):
 def resume_count(run):
     """After a restart, the number of steps is wrong.
 
-    Steps are trained twice or left out. Save the number of epochs or steps that have run, which is
-    one more than the number of the last one, and let the loop begin there.
+    Steps are trained twice or left out. Save how many epochs or steps have run, which is
+    `epoch + 1` in a loop from 0, and let the loop begin there.
     """
     for worker in killed_run.again(run)[:1]:
         undisturbed, made = killed_run.total(run.reference), worker.number_of_steps
@@ -100,7 +100,7 @@ def resume_weights(run):
 def resume_optimizer(run):
     """After a restart, the optimizer's state is not the one that it had.
 
-    Its moments begin at zero, so the first steps are too large. Save `optimizer.state_dict()`, and
+    Its moments begin at zero, so the first steps are wrong. Save `optimizer.state_dict()`, and
     load it on every rank.
     """
     for worker, first, saved in killed_run.pairs(run):

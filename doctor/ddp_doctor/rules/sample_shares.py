@@ -50,8 +50,8 @@ def same_batches(run):
 def same_noise(run):
     """Every rank draws the same random inputs.
 
-    One of the forward passes of a step adds nothing on the other ranks. Seed the random state with
-    the rank, after the model is made.
+    On these inputs all ranks compute the same, so one rank would do. Seed the random state with the
+    rank, after the model is made.
     """
     if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
         return
@@ -204,7 +204,7 @@ def split_differs(run):
 def leak(run):
     """The evaluation uses samples that are trained on.
 
-    It measures memory, not learning. Split before you shuffle, once for all ranks, and give
+    It measures memorising, not learning. Split before you shuffle, once for all ranks, and give
     `random_split` a generator with a fixed seed.
     """
     told = loadings(run)

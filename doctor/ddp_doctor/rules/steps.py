@@ -137,8 +137,8 @@ def _losses(worker):
 def sync_every_microstep(run):
     """Gradients are accumulated, but every backward pass reduces them.
 
-    All but one of these all-reduces per step are wasted. Run the forward and the backward pass of
-    the others in `with model.no_sync():`.
+    Only the last micro-batch of a step must reduce. Run the forward and the backward pass of the
+    earlier ones in `with model.no_sync():`.
     """
     for worker in run.trained[:1]:
         steps, passes = worker.number_of_steps, worker.counts.get("backward", 0)
