@@ -68,8 +68,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took.
 #
-# ``python -m tools.series run STAGE`` runs a stage, and ``show`` instead of ``run`` prints its
-# code.
+# After ``python -m``, ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE``
+# prints its code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
