@@ -68,14 +68,14 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took.
 #
-# After ``python -m``, ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE``
-# prints its code.
+# ``tools.series run STAGE``, after ``python -m``, runs a stage. With ``show`` in place of ``run``
+# it prints the stage's code.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
 # ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find, so delete ``*.pt`` and the folders ``node1`` and ``node2`` before a block
-# that starts afresh.
+# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before a block whose output
+# begins with epoch 1.
 #
 # .. not-run:: it would set up a second environment while this one builds the page
 #

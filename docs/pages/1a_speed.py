@@ -62,8 +62,8 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # The figure shows *when* the all-reduces run, not how much time overlap saves on GPUs. Between
 # GPUs, NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, so both
 # run at the same time. Here gloo adds numbers on the same cores that compute gradients, so a step
-# gains less. Buckets do not help here: nearly all bytes are in eight large gradients, so joining
-# them saves few messages.
+# gains less. Buckets do not help here: the eight large gradients take so long to send that the
+# latency saved hardly counts.
 
 # %% [markdown]
 # A ring

@@ -85,7 +85,8 @@ Multi-GPU training
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
-#    On a Mac it chooses for MPS, and could not send this script's tensors, which are on the CPU.
+#    On a Mac this backend would serve MPS only, and not send this script's tensors, which are on
+#    the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
@@ -296,8 +297,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model, as the top of this page shows. Each process makes half the steps, so two win
-# if an all-reduce takes less time than a step: :doc:`5c_fast`.
+# Not with this model, as the top of this page shows. Two processes make half as many steps, each
+# with an all-reduce. They win if it takes less time than the computing: :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

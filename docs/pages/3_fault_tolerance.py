@@ -33,8 +33,8 @@ Fault tolerance
 # Letting torchrun start the processes
 # ------------------------------------
 #
-# First break ``multigpu.py``. ``kill.py`` runs a command and sends SIGKILL to one of its processes,
-# here after epoch 5 of 10. It needs Linux:
+# First kill a process of ``multigpu.py``. ``kill.py`` runs a command and sends SIGKILL to one of
+# its processes, here after epoch 5 of 10. It needs Linux:
 #
 # .. run::
 #    :expect: process 1 terminated with signal SIGKILL
@@ -184,8 +184,8 @@ Fault tolerance
 #    A run that saves every 10 epochs is killed after epoch 12. It resumes from its last save, so
 #    two epochs run again.
 #
-# Now ``kill.py`` kills a worker of this page's first command after epochs 12 and 27. ``same.py``
-# compares its last checkpoint with the undisturbed one:
+# Now ``kill.py`` runs this page's first command again and kills a worker after epochs 12 and 27.
+# ``same.py`` compares the last checkpoints of both runs:
 #
 # .. run::
 #    :expect: Resuming after epoch 20
@@ -252,9 +252,9 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #    python docs/labs/same.py undisturbed.pt multigpu_torchrun.pt
 #    torchrun --standalone multigpu_torchrun.py 50 10
 #
-# **The momentum is lost.** A script that loads no optimizer state, like the new ``broken.py``,
+# **The momentum is lost.** A script that loads no optimizer state, like ``broken.py`` below,
 # resumes without an error. Momentum builds up again within tens of steps. To make the difference
-# visible, an epoch has only 8 steps here, of 256 samples on one worker:
+# visible, one worker takes only 8 steps of 256 samples per epoch here:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243

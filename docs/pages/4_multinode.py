@@ -6,7 +6,7 @@ Multi-node training
 
 # %% [markdown]
 # **You will be able to** run one training on several machines that share nothing but a network, and
-# to lose one of them with its disk.
+# to replace a lost one.
 #
 # **You need** the script of :doc:`3_fault_tolerance`, and a copy of the scripts on every
 # :term:`node`, that is, on every machine.
@@ -57,7 +57,7 @@ Multi-node training
 # ------------------------
 #
 # ``nodes.py`` starts two agents in the folders ``node1`` and ``node2``, which share nothing but a
-# port. The lines with ``+`` are what each node runs (here ``sort`` puts the second line first):
+# port. The lines with ``+`` are what each node runs (here ``sort`` has swapped them):
 #
 # .. run::
 #    :expect: node2 \| rank 3: GROUP_RANK=1 +LOCAL_RANK=1
@@ -228,11 +228,11 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # **Nothing happens at all.** Each agent waits for the others: 15 minutes without the variables, ten
-# if another node is missing, and at least two if it cannot reach the endpoint because of a wrong
-# name, a firewall, or because ``node1`` was not started. ``launch/check_cluster.py``, run on every
-# node, says which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print
-# the same address, and not one that begins with ``127.``. Also, ``getent hosts $(hostname)`` must
-# print the node's own address.
+# minutes if another node is missing, and at least two minutes if a wrong name, a firewall or a
+# missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
+# which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print the same
+# address, and not one that begins with ``127.``. Also, ``getent hosts $(hostname)`` must print the
+# node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because

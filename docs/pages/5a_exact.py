@@ -14,7 +14,7 @@ Exact training
 # Counting in steps
 # -----------------
 #
-# ``mingpt@1`` counts in epochs, which are passes over the whole text:
+# ``mingpt@1`` counts in epochs, which are passes over the training text:
 #
 # .. run::
 #    :expect: Epoch +1 \| loss [3-5]\.
@@ -23,8 +23,8 @@ Exact training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# A pass over this short text has 146 samples. A pass over the default text has about 66,000, and
-# until it ends, no loss is printed and nothing is saved.
+# A pass over this short text has 146 samples (one repeats). A pass over the default text has about
+# 66,000, and until it ends, no loss is printed and nothing is saved.
 #
 # .. lesson-diff:: mingpt
 #    :edit: count-in-steps
@@ -35,11 +35,12 @@ Exact training
 #
 #    ``StepLoader`` replaces ``DistributedSampler``, which cannot start in the middle of an epoch.
 #    On every rank it seeds a random generator with the seed and the step, draws the samples of all
-#    processes, and takes this rank's share. A sample may begin anywhere in the text, so samples can
-#    overlap.
+#    processes, and takes this rank's share. A sample may begin anywhere in the training text, so
+#    samples can overlap.
 #
-#    So a :term:`checkpoint` needs one integer to record the position in the data. A resumed run
-#    takes the same samples as an undisturbed one, even with another number of processes.
+#    The step fixes the samples, so a :term:`checkpoint` keeps the position in the data as one
+#    integer. A resumed run takes the same samples as an undisturbed one, even with another number
+#    of processes.
 #
 #    ``--batch_size`` is now the :term:`global batch`: 12 sequences per step, shared by all
 #    processes. In the earlier scripts it counted the samples of one process.

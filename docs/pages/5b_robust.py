@@ -39,7 +39,7 @@ Robust training
 #    from the previous checkpoint. Each save waits for the one before it. So a failure costs at most
 #    2 × ``--save_every`` steps: those since the last save on disk.
 #
-#    The file also records the model and the text, and a run with others refuses it.
+#    The file also records the model and the text, and a run with another model or text refuses it.
 #
 # .. run::
 #    :expect: (?s)Step +80 \| train loss (\S+) .*Step +80 \| train loss \1

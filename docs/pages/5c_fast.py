@@ -121,8 +121,8 @@ Fast training
 #
 #    After its first backward pass, DDP sorts the gradients by arrival. With more than two ranks,
 #    their order decides how the sums round. So ``_load_checkpoint`` makes one pass and ignores its
-#    gradients, or a resumed run's first step would have the old order. Without it, a resumed run on
-#    four CPU processes ended with weights that differed by 4e-7.
+#    gradients, or a resumed run's first step would use unsorted buckets. Without this pass, a run
+#    resumed on four CPU processes ended 4e-7 off an undisturbed one.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
 #    step and the memory of one set of gradients.
@@ -235,7 +235,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
 #   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Compiled code uses
-#   MKL, which alone costs more than that: 0.63 in the second row. ``bf16`` and ``--compile`` suit
+#   MKL, and MKL alone slows a run more: to 0.63 in the second row. ``bf16`` and ``--compile`` suit
 #   GPUs: :doc:`5d_gpus`.
 
 # %% [markdown]
@@ -250,8 +250,8 @@ figure.legend(loc="outside upper center", ncols=2)
 #   gives each rank a part.
 # * If weights and gradients are too large as well, ``fully_shard`` (FSDP2) shards them too, and
 #   gathers a layer's weights when they are needed, so it sends more than DDP: :doc:`parallel_fsdp`.
-# * If one layer is too large for a GPU, divide the matrices (*tensor parallelism*, within a node)
-#   or the layers (*pipeline parallelism*, between nodes).
+# * If a layer is too large for a GPU, divide its matrices (*tensor parallelism*, within a node).
+#   *Pipeline parallelism* spreads whole layers over nodes.
 # * If activations are too large, compute them again in ``backward()``: :doc:`parallel_memory`.
 
 # %% [markdown]

@@ -127,10 +127,10 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of the rest is
 # one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
-# At its peak a real step needs more: for a moment, memory also holds the logits and their gradient,
-# both in ``bf16`` and in fp32. Compiled code keeps less: fused operations store no results in
-# between, and cheap ones are computed again in the backward pass. ``gpu_step.py`` counts the memory
-# and the kernels of a compiled step:
+# At its peak a real step needs more: for a moment, memory also holds the gradients of the
+# log-probabilities and of the logits, in fp32. Compiled code keeps less: fused operations store no
+# results in between, and cheap ones are computed again in the backward pass. ``gpu_step.py`` counts
+# the memory and the kernels of a compiled step:
 #
 # .. run::
 #    :expect: GiB
@@ -238,9 +238,9 @@ if log:
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again**, then **shard**: :doc:`parallel_memory`.
 #
-# If PyTorch's own message says that much memory is "reserved by PyTorch but unallocated", it may be
-# in pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch
-# 2.9: ``PYTORCH_CUDA_ALLOC_CONF``).
+# If PyTorch's own message counts much memory as "reserved by PyTorch but unallocated", it may be in
+# pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch 2.9:
+# ``PYTORCH_CUDA_ALLOC_CONF``).
 
 # %% [markdown]
 # From one GPU to eight
@@ -279,7 +279,7 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Lines that are missing above are quoted from `NVIDIA's documentation
+# Lines below that the output lacks are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #

@@ -35,7 +35,7 @@ Checkpoints in shards: save without waiting
 #    must be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
-#    replaced after the shards are on the disk, so it always names a whole folder.
+#    replaced after the shards are on the disk, so the folder of its step is always whole.
 #    ``utils.save_checkpoint`` no longer sees the weights, so the check that they are finite moves
 #    to ``_save_checkpoint``. The save first deletes the folder if an older run left one, because
 #    its ``.metadata`` would make an unfinished save look whole.
@@ -72,8 +72,8 @@ Checkpoints in shards: save without waiting
 #
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
 #    one group, gloo's messages of both would mix, and the process aborts or hangs. So saving has
-#    its own group, over gloo. (A ``cpu:gloo,cuda:nccl`` default group would do until training sends
-#    an object, also over gloo.)
+#    its own group, over gloo. (In a default group ``cpu:gloo,cuda:nccl``, training's own objects
+#    also go over gloo, and would mix with them.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
@@ -157,9 +157,9 @@ Checkpoints in shards: save without waiting
 #   Other programs want one file: ``one_file.py`` needs a host with room for the whole model.
 # - **Disk and host memory**: two checkpoints on the disk during a save, and a copy of the shards in
 #   memory.
-# - **Trust.** DCP has no checksums, unlike the other scripts of this series, so a damaged shard is
-#   noticed only if torch cannot read it. ``.metadata`` is a pickle, which may run code: read only
-#   folders that you trust.
+# - **Trust.** DCP checks no checksums, unlike the other scripts of this series, so a damaged shard
+#   is noticed only if torch cannot read it. ``.metadata`` is a pickle, which may run code: read
+#   only folders that you trust.
 # - **Versions.** PyTorch does not promise that another version reads the folder, and calls
 #   ``async_save`` experimental. For long storage, keep the file of ``one_file.py``.
 # - **Order.** The optimizer's state is saved by a parameter's number, as ``state_dict()`` has it. If
@@ -181,8 +181,8 @@ Checkpoints in shards: save without waiting
 # **"Missing key in checkpoint state_dict".** The dictionary given to ``dcp.load`` has a name that was
 # not saved. Usually the optimizer had made no step when it was saved.
 #
-# **The learning rate starts again.** In the dictionary, DCP replaces what is no tensor, so your own
-# variable keeps the old value.
+# **The learning rate starts again.** DCP puts a loaded number into the dictionary, not into your
+# variable: copy it back.
 #
 # **A folder without** ``.metadata`` **is the rest of a save that was interrupted.** ``dcp.py``
 # deletes it after its next save.

@@ -158,8 +158,8 @@ FSDP: each process keeps a shard
 # What could go wrong
 # -------------------
 #
-# **Saving hangs.** One rank alone calls ``full_tensor()``, or torch's ``get_model_state_dict``,
-# usually below ``if rank == 0:``. The others wait in their next collective.
+# **Saving hangs.** One rank alone calls ``full_tensor()``, or ``get_model_state_dict`` with
+# ``full_state_dict=True``, below ``if rank == 0:``. The others wait in their next collective.
 #
 # **The optimizer updates nothing.** It was made before ``fully_shard``, and keeps the old weights.
 #

@@ -69,9 +69,9 @@ HSDP: a copy per node, a shard per GPU
 #
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
-# The model has 88,896 weights, or 355,584 bytes. With FSDP, almost three numbers per weight leave
-# the node: ¾ with each of two all-gathers, whose ring passes on three of four shards, and 1½ with
-# the reduce-scatter, which gloo implements as an all-reduce. (NCCL would send 2¼ in all.) With HSDP
+# The model has 88,896 weights, or 355,584 bytes. With FSDP, about three numbers per weight leave
+# the node: ¾ in each of two all-gathers, because their ring passes on three of four shards, and 1½
+# in the reduce-scatter, because gloo makes it an all-reduce. (NCCL would send 2¼ in all.) With HSDP
 # it is one number, that of the all-reduce between two nodes. (The rest are headers and the messages
 # of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
 # more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
@@ -144,7 +144,7 @@ HSDP: a copy per node, a shard per GPU
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.
 #
-#    .. fold:: Compared with FSDP on 4 nodes, what more does a node keep, and what less does it send?
+#    .. fold:: Compared with FSDP on 4 nodes, how much more does a node keep, and how much less does it send?
 #
 #       It keeps the whole model instead of a quarter. Between nodes, it sends 2 × ¾ numbers per
 #       weight and step, instead of almost three.

@@ -156,9 +156,9 @@ figure.legend(loc="outside upper right", ncols=2)
 # #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
 #    (:doc:`parallel_fsdp`).
 #
-# None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them,
-# which more GPUs must share. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how to
-# count there.
+# None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them, so
+# GPUs of 80 GB must share them. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how
+# to count there.
 
 # %% [markdown]
 # What could go wrong
@@ -168,11 +168,11 @@ figure.legend(loc="outside upper right", ncols=2)
 # the log-probabilities: *V* numbers per token, which no block's checkpoint covers. Then checkpoint
 # the loss in chunks of tokens.
 #
-# **Other losses than before.** Code inside a block has an effect and now runs twice: BatchNorm
-# updates its averages, or the block draws from another generator than torch's default one.
+# **Other losses than before.** A side effect inside a block now happens twice: BatchNorm updates
+# its averages, or the block draws from another generator than torch's default one.
 #
 # **A warning about** ``use_reentrant``. Pass ``False``, as here. The older way needs inputs that
-# require gradients, and fails with ``find_unused_parameters``.
+# require gradients, and does not work with DDP's ``find_unused_parameters``.
 
 # %% [markdown]
 # What you can do now
@@ -186,7 +186,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    .. fold:: You double the width of a model. Which part grows how much?
 #
-#       A block's weights, gradients and state grow four times, because it has 12 *C*\ :sup:`2`
+#       A block's weights, gradients and state grow fourfold, because it has 12 *C*\ :sup:`2`
 #       weights, and the activations by two. The embeddings double, and the log-probabilities stay.
 #
 #    .. fold:: Why not checkpoint the whole model as one?

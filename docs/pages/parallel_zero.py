@@ -55,8 +55,8 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
-# The shard and its gradient are copies here, so there are 11 more of both. (A model that computes
-# in bf16 needs that copy anyway, because the optimizer updates fp32.)
+# The shard and its gradient are copies here, so there are 11 more of both. (If the weights are
+# bf16, the shard's copy is needed anyway, because the optimizer updates fp32.)
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -170,11 +170,11 @@ figure.legend(loc="outside upper right", ncols=3)
 # 3        16/N                2           2 here, 3 in practice
 # =======  ==================  ==========  =========================================
 #
-# This script gathers all weights at once, so *during* a step each process has room for the whole
+# This script gathers all weights at once, so *during* a step each process needs room for the whole
 # model and its gradient. Real implementations divide the model into layers, or groups of them, and
 # gather each one before it computes and free it afterwards. ``backward()`` gathers each again, so
-# each weight costs 3 numbers, and scatters each layer's gradient once it is complete, so that
-# sending overlaps computing.
+# each weight costs 3 numbers. It scatters each layer's gradient once that is complete, so sending
+# overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by
 # layer, as FSDP (:doc:`parallel_fsdp`). With ``reshard_after_forward=False``, FSDP is close to

@@ -160,10 +160,10 @@ From your script to DDP
 #    A ``DataLoader`` takes any sequence of indices as a sampler. Here rank 0 has the 251 images 0,
 #    2, 4, …, and rank 1 the 250 images 1, 3, 5, …
 #
-#    The wrapper's first ``forward`` after a training step broadcasts the buffers, so it is a
-#    :term:`collective`: the others would wait for a rank that has no batch. So ``evaluate`` gets
-#    ``model.module``, which sends nothing. The loop above this call broadcasts the buffers once, so
-#    that both ranks validate the model that rank 0 will save.
+#    The wrapper's first ``forward`` after a training step broadcasts the buffers. So it is a
+#    :term:`collective`: if one rank had no batch, the others would wait for it. ``evaluate``
+#    therefore gets ``model.module``, which sends nothing. The loop above this call broadcasts the
+#    buffers once, so that both ranks validate the model that rank 0 will save.
 #
 # .. run::
 #    :expect: validated 25[01]
@@ -299,8 +299,8 @@ From your script to DDP
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       Draw the same indices on every rank, from a generator seeded with the epoch, and keep
-#       ``indices[rank::world_size]``.
+#       On every rank draw the same indices, a multiple of the world size, from a generator seeded
+#       with the epoch. Keep ``indices[rank::world_size]``.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
 #       Make the same list of batches on every rank. The counts must be equal, so repeat a few:
@@ -356,7 +356,7 @@ From your script to DDP
 #    Metrics
 #       A median, an AUC or a mAP cannot be summed like the accuracy above. Gather the predictions:
 #       ``parts = [None] * world_size``, then ``dist.all_gather_object(parts, mine)`` on every rank.
-#       With torchmetrics, every rank must call ``compute()``, which sums over the ranks.
+#       With torchmetrics, every rank must call ``compute()``, which combines the data of all ranks.
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
@@ -385,8 +385,9 @@ From your script to DDP
 #    .. fold:: You stop with ``if accuracy > 0.97: break``, at the end of the loop, which only rank 0 reaches. What happens?
 #
 #       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for rank
-#       0: they fail when its connection closes, or hang until a timeout. Put the test above
-#       ``if rank != 0: continue``, where all ranks have the same accuracy.
+#       0: they fail when its connection closes, or hang until a timeout. Test on all ranks, which
+#       have the same accuracy, after rank 0 has saved: put rank 0's lines under
+#       ``if dist.get_rank() == 0:`` instead of the ``continue``.
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
 #

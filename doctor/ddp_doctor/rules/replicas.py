@@ -108,7 +108,7 @@ def _ends_equal(run, opt):
 def group_of_one(run):
     """A group that should join the ranks has one rank.
 
-    What it adds up is that rank's own, so each rank trains alone, on its share of the samples.
+    An all-reduce in it adds up nothing, so each rank trains alone, on its share of the samples.
     Check the shape of the mesh, or the ranks of which the group is made.
     """
     models = [*run.all("sharded"), *(f for f in run.all("collective") if f["what"] == "DDP")]

@@ -11,8 +11,8 @@ from .wording import times, where
 def not_causal(run):
     """A language model sees the token that it has to predict.
 
-    Its loss falls far below what is possible, and what it generates is noise. An attention mask of
-    0 and 1 must be boolean: as floats, PyTorch adds it to the scores.
+    Its loss falls far below what is possible, and what it generates is noise. PyTorch adds an
+    attention mask of floats to the scores. Pass a boolean one: for MultiheadAttention, True hides.
     """
     for fact in run.all("causality")[:1]:
         if fact["moved"] > 1e-4 * fact["scale"]:
@@ -37,8 +37,8 @@ def clip_before_unscale(run):
 def eval_in_train_mode(run):
     """An evaluation runs in train mode.
 
-    It measures a crippled model, and another one each time. Call `model.eval()` before it, and
-    `model.train()` after it.
+    Dropout is active, so it measures a weaker model, and each time with another result. Call
+    `model.eval()` before it, and `model.train()` after it.
     """
     trains = stepped_on(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
@@ -166,8 +166,8 @@ def looks_for_unused(run):
 def scheduler_runs_ahead(run):
     """The learning rate's scheduler steps once per rank at every optimizer step.
 
-    Accelerate does so on purpose: it counts batches of all processes. Give the scheduler the number
-    of batches of one process, or step it yourself.
+    Accelerate does so on purpose: it counts batches of all processes. Give the scheduler their
+    number, or step it yourself.
     """
     for worker in run.trained[:1]:
         steps, scheduled = worker.number_of_steps, worker.counts.get("scheduler", 0)
