@@ -181,8 +181,8 @@ def test_a_torch_that_is_there_is_used(machine):
 
 
 def test_your_own_venv_is_used_and_kept(machine):
-    environment(machine.venv, torch="2.7.1")
-    assert "too old a version of one of these: ['torch>=2.8'," in machine.refusal()
+    environment(machine.venv, torch="2.8.0")
+    assert "too old a version of one of these: ['torch>=2.9'," in machine.refusal()
     environment(machine.venv, torch="2.99.0")
     assert machine.make("run").endswith(f"ran 2.99.0 {PINS['numpy']}\n")
     before = files(machine.venv)

@@ -155,5 +155,5 @@ def test_no_thread_of_the_group_outlives_it(tmp_path):
     (said, before), (then, after) = (line.split(":") for line in process.lines[-2:])
     assert (said, then) == ("with the group", "without")
     assert "gloo" not in after and "tcpstore" not in after
-    # Three of gloo, which torch 2.8 does not name, and one of the store.
+    # Three of gloo, which torch 2.9 does not name, and one of the store.
     assert len(after.split()) <= len(before.split()) - 4

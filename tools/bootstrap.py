@@ -104,7 +104,7 @@ def link_doctor():
 
 
 def has(requirement):
-    """Whether this Python has 'torch>=2.8', or any 'torch'."""
+    """Whether this Python has 'torch>=2.9', or any 'torch'."""
     name, _, least = requirement.partition(">=")
     with contextlib.suppress(PackageNotFoundError):
         have = version(name).partition("+")[0]  # without "+cpu"

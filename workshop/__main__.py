@@ -102,7 +102,7 @@ def _start(folder, options):
     script, fresh = folder.start(exercise)
     check = next(one for one in exercise.checks if one.name == exercise.check)
     say(f"{exercise.name} – {exercise.title}", "bold")
-    fails = "" if exercise.symptom else f" At the start, this one fails: {check.sentence}"
+    fails = "" if exercise.symptom else f" At the start, this one does not hold: {check.sentence}"
     say(wrapped(f"It is solved when every check passes.{fails}"))
     if exercise.steps:
         titles = [f"  {n} {step.title}" for n, step in enumerate(exercise.steps, 1)]

@@ -64,6 +64,8 @@ class Exercise:
             return [
                 replace(one, page=about[one.name].page, edit=about[one.name].name)
                 if one.name in about
+                else replace(one, page=self.lesson.page or one.page)
+                if one.name == "resumes"
                 else one
                 for one in OF[self.lesson.name]
             ]

@@ -19,6 +19,7 @@ from tools.processes import environment, free_port
 
 from .by_epoch import IDLE, Run
 from .checks import WITH_THREE
+from .checks.after_restart import resumes_when_started_again
 from .exercises import ROOT, Exercise
 from .verdicts import Finding, judge, passed
 
@@ -74,7 +75,8 @@ def observe(
             path.mkdir()
         root = os.path.commonpath([file.parent for file in files])
         watch = observer.Observer(notes, [home], _Limits(limit), (home, temporary), watch=tell)
-        for number, act in enumerate(acts):
+        number = 0  # of attempts before the act
+        for act in acts:
             for node in {start.node or "" for start in act.starts}:
                 (home / node).mkdir(exist_ok=True)
                 for file in files:
@@ -83,6 +85,7 @@ def observe(
                     shutil.copy(file, target)
             if not _play(watch, number, act, home, temporary):
                 break
+            number += 1 + bool(act.fault)  # torchrun restarts after a failure
         return Run(watch.own + watch.facts())
 
 
@@ -153,7 +156,8 @@ def examine(
     whole, held = passed(findings), {finding.check for finding in findings if finding.ok}
     if lesson == "multigpu_torchrun" and whole:
         again = play(files, _multigpu_torchrun(file, 3))
-        more = judge(again, [one for one in WITH_THREE if one in exercise.checks])
+        checks = [one for one in WITH_THREE if one in exercise.checks]
+        more = judge(again, [*checks, resumes_when_started_again])
         return (seen, findings + more) if passed(more) else (again, more + findings)
     if lesson == "multigpu" and (whole or exercise.reached(findings) > proven):
         fault = {"rank": 1, "samples": EPOCH} if whole else None
@@ -170,12 +174,19 @@ def _multigpu(file, processes=2, save_every=2, fault=None):
 
 
 def _multigpu_torchrun(file, processes=2):
-    """Rank 1 fails in epoch 4, after a save at epoch 2; torchrun restarts all ranks."""
+    """Rank 1 fails in epoch 4, after a save at epoch 2; torchrun restarts all ranks.
+
+    Three processes then run again, for one epoch more.
+    """
     words = ["torchrun", "--standalone", f"--nproc_per_node={processes}", "--max-restarts=1"]
-    words += [file, "5", "2", RAGGED]
     fault = {"rank": 1, "samples": (3 * EPOCH + 320) * 2 // processes}
-    asked = {"processes": processes, "total_epochs": 5, "save_every": 2, "batch_size": BATCH}
-    return [Act([Start(words)], asked, fault)]
+
+    def act(total, fault=None):
+        asked = {"processes": processes, "total_epochs": total, "save_every": 2}
+        command = [*words, file, str(total), "2", RAGGED]
+        return Act([Start(command)], asked | {"batch_size": BATCH}, fault)
+
+    return [act(5, fault), *[act(6)] * (processes > 2)]
 
 
 def _multinode(file, nodes=("node2", "node2")):

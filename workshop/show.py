@@ -70,12 +70,15 @@ def failure(run: Run, first: Finding, hint: str):
     processes = run.asked["processes"]
     several = f", with {processes} processes" if processes > 2 else ""
     say(wrapped(f"Seen{several}: {first.evidence}.", "      "))
-    if (told := ending(run)) and told not in first.evidence:
+    caused = run.first("fault") and not run.crash  # by the check: the end says nothing
+    if not caused and (told := ending(run)) and told not in first.evidence:
         say(wrapped(f"The end: {told}.", "      "))
     say(wrapped(f"Hint: {hint}", "      "))
     say(f"      Page: {where(first)}", "dim")
     if blind := run.first("unobserved"):
         say(f"  · the probe could not record everything: {blind['error']}", "dim")
+    if caused:
+        return
     if any(fact["status"] for fact in run.all("ended")) or run.first("hung", "late"):
         printed(run)
 

@@ -63,21 +63,21 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # How to read a page
 # ------------------
 #
-# Each edit of a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
+# Each edit on a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took.
 #
-# ``tools.series run STAGE``, after ``python -m``, runs a stage. With ``show`` in place of ``run``
-# it prints the stage's code.
+# ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code; type
+# ``python -m`` before either.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
 # ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find, so delete ``*.pt``, ``node1`` and ``node2`` before a block whose output
-# begins with epoch 1.
+# checkpoints they find. If yours says so and the page's does not, delete ``*.pt``, ``node1`` and
+# ``node2``, and start the block again.
 #
-# .. not-run:: it would set up a second environment while this one builds the page
+# .. not-run:: the machine that builds this page is already set up
 #
 #    make run
 #

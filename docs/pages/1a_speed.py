@@ -14,8 +14,8 @@ What DDP costs
 # Where the time goes
 # -------------------
 #
-# ``timeline.py`` measures the three scripts of :doc:`1_theory` and DDP with a larger model: 8
-# layers with 32 MiB of gradients, in buckets of 8 MiB.
+# ``timeline.py`` gives the three scripts of :doc:`1_theory` and DDP a larger model: 8 layers with
+# 32 MiB of gradients, in buckets of 8 MiB.
 #
 # .. run::
 #    :expect: All four leave the same gradients
@@ -128,8 +128,8 @@ axes[0].tick_params(length=0)
 #    2 (*N* − 1) / *N* × *S*
 #
 # bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
-# that it sends. For 400,000 floats the count agrees with the formula. Tensors of 400,001 and 3
-# floats have no equal chunks:
+# that it sends. For 400,000 floats the count agrees with the formula. With 400,001 or 3 floats,
+# chunks differ by a float:
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere

@@ -281,8 +281,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    ``destroy_process_group`` ends them. After an exception it does not run, but ``guard.py`` makes
 #    sure that the process ends.
 #
-#    ``main`` has returned by then, so the DDP model is gone. A model that still exists may make the
-#    process hang: see :doc:`internals`.
+#    ``main`` returned before this call, so no DDP model is left. A model that still exists may make
+#    the process hang: see :doc:`internals`.
 #
 #    ``barrier`` makes every rank wait for all others, and rank 0 reaches it only after its last
 #    save. Without it, rank 1 would report success while the last checkpoint is still being written.
@@ -297,8 +297,9 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 # Is it faster?
 # -------------
 #
-# Not with this model, as the top of this page shows. Two processes make half as many steps, each
-# with an all-reduce. They win if it takes less time than the computing: :doc:`5c_fast`.
+# Not with this model, as the top of this page shows. Two processes make half as many steps, but add
+# an all-reduce to each. That pays if the all-reduce is shorter than the rest of a step:
+# :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

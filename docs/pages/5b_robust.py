@@ -36,8 +36,8 @@ Robust training
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. If the run is killed before the copy is on the disk, it resumes
-#    from the previous checkpoint. Each save waits for the one before it. So a failure costs at most
-#    2 × ``--save_every`` steps: those since the last save on disk.
+#    from the previous checkpoint. Each save waits for the previous one, so a failure finds a file
+#    that is at most 2 × ``--save_every`` steps old.
 #
 #    The file also records the model and the text, and a run with another model or text refuses it.
 #

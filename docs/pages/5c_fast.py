@@ -235,8 +235,8 @@ figure.legend(loc="outside upper center", ncols=2)
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
 #   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Compiled code uses
-#   MKL, and MKL alone slows a run more: to 0.63 in the second row. ``bf16`` and ``--compile`` suit
-#   GPUs: :doc:`5d_gpus`.
+#   MKL, which alone costs more: × 0.63 in the second row, against 1.01 / 1.42 = × 0.71. ``bf16``
+#   and ``--compile`` suit GPUs: :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

@@ -10,8 +10,8 @@ On GPUs
 #
 # **You need** the stage ``mingpt@10`` of :doc:`5c_fast`.
 #
-# Most numbers of this page are not measured yet, and a note marks each gap. What it says about
-# speeds is an explanation, not a result.
+# Most numbers of this page are not measured yet, and a note marks each gap. What the page says
+# about speeds is an explanation, not a result.
 
 # %% [markdown]
 # The same scripts
@@ -36,9 +36,9 @@ On GPUs
 # What makes it fast
 # ------------------
 #
-# The model is GPT-2 with 124 million weights, and each GPU takes 16 sequences of 1,024 random
-# tokens. Each row adds one change. *MFU* (model FLOPs utilization) is the share of the GPU's
-# theoretical peak that the model's arithmetic reaches.
+# The model is GPT-2 with 124 million weights, and each GPU takes 16 or 64 sequences of 1,024 random
+# tokens. Most rows of the table add one change. *MFU* (model FLOPs utilization) is the share of the
+# GPU's theoretical peak that the model's arithmetic reaches.
 #
 # .. run::
 #    :expect: compiled whole
@@ -81,8 +81,8 @@ if log:
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
-# same shape, biases included, on the same tokens in the same process. Its GELU is exact, ours
-# GPT-2's approximation.
+# same shape, biases included, on the same tokens in the same process. Its GELU is exact; ours
+# approximates, as GPT-2's does.
 
 # %% [markdown]
 # What the memory holds
@@ -122,10 +122,10 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS]
 figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
-# Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What is
-# kept in ``bf16`` has a fixed part too, autocast's 16-bit copies of the matrices: 0.23 GiB. The
-# rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of the rest is
-# one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. A
+# ``bf16`` step keeps for ``backward()`` a fixed part too: 0.23 GiB, autocast's 16-bit copies of the
+# matrices. The rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of
+# the rest is one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
 # At its peak a real step needs more: for a moment, memory also holds the gradients of the
 # log-probabilities and of the logits, in fp32. Compiled code keeps less: fused operations store no
@@ -279,7 +279,7 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Lines below that the output lacks are from `NVIDIA's documentation
+# Listed lines that this output lacks are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #
@@ -320,7 +320,7 @@ if log:
 #       Not by itself, because kernels may add in any order. Repeat both with ``--deterministic``.
 #       If they still differ, something depends on chance, such as an unseeded generator.
 #
-#    .. fold:: A step takes 40 ms. NCCL's kernels run for 15 ms, and for 14 of these others run, too. Would a faster network help?
+#    .. fold:: A step takes 40 ms. NCCL's kernels run for 15 ms, 14 of them while other kernels run. Would a faster network help?
 #
 #       Hardly. It can save only the 1 ms that is not hidden, and what NCCL takes from
 #       ``backward()`` in the other 14 ms.

@@ -144,7 +144,7 @@ axes.legend()
 # -------------------
 #
 # .. page-end:: batch_and_learning_rate
-#    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when two beat one
+#    :next: :doc:`3_fault_tolerance`, where processes die. :doc:`5c_fast` says when two processes beat one
 #
 #    You can now choose the batch size and the learning rate for more devices.
 #

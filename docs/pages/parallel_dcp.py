@@ -31,8 +31,8 @@ Checkpoints in shards: save without waiting
 #
 #    **Loading.** ``dcp.load`` reads into the tensors that it is given, here the shards. It looks up
 #    in ``.metadata`` which files have what this rank needs, and reads only that. So the number of
-#    processes may change. The trainer's step that makes the optimizer's state stays, because there
-#    must be tensors to read into.
+#    processes may change. The trainer keeps the step that makes the optimizer's state, because
+#    there must be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
 #    replaced after the shards are on the disk, so the folder of its step is always whole.
@@ -41,7 +41,7 @@ Checkpoints in shards: save without waiting
 #    its ``.metadata`` would make an unfinished save look whole.
 #
 #    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because nodes
-#    share no disk. If yours share one, they would write the same files. Pass
+#    share no disk. On a shared disk, all nodes would write the same files. Pass
 #    ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and let only rank 0
 #    write the small file.
 #
@@ -71,9 +71,9 @@ Checkpoints in shards: save without waiting
 #    next step may already change the weights.
 #
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
-#    one group, gloo's messages of both would mix, and the process aborts or hangs. So saving has
-#    its own group, over gloo. (In a default group ``cpu:gloo,cuda:nccl``, training's own objects
-#    also go over gloo, and would mix with them.)
+#    one group, the messages of the two threads would mix, and the process would abort or hang. So
+#    saving has its own group, over gloo. (In a default group ``cpu:gloo,cuda:nccl``, the objects
+#    that training sends go over gloo, too, and would mix with the save's.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
@@ -108,7 +108,7 @@ Checkpoints in shards: save without waiting
 # -------------------------------
 #
 # The disk of a node is lost, and an empty node takes its place. The other node has all shards, but
-# ``dcp@2`` looks for them in its own folder only:
+# under ``dcp@2`` each node reads only its own:
 #
 # .. run::
 #    :expect: (?s)No such file or directory: 'dcp_2.pt.shards/20/.metadata'
@@ -128,7 +128,7 @@ Checkpoints in shards: save without waiting
 #    copies of one file. If no node has the folder, usually because only the small file was copied,
 #    the run ends with one line.
 #
-# Now ``node2`` is lost after the first run, and both nodes end with the same shards. The third run
+# Now ``node2`` is lost after the first run, and gets its shards from ``node1``. The third run
 # resumes with four processes on one node, the fourth with one process. Then ``one_file.py`` makes
 # one file of whole tensors, which the trainer of :doc:`5d_gpus` reads. At the end, the weights are
 # those of a run without FSDP that never stopped, up to rounding:
@@ -204,9 +204,10 @@ Checkpoints in shards: save without waiting
 #
 #    .. fold:: 8 processes saved, 6 resume. Which files does rank 0 read?
 #
-#       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first
-#       file and a part of the second one's. AdamW also counts the steps of each tensor. Every rank
-#       has these counts, so DCP divides them among all files, and rank 0 opens the others as well.
+#       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first file
+#       and a part of the second one's. AdamW also counts the steps of each tensor. Every rank has
+#       these counts, and DCP divides them among the other seven files, so rank 0 opens these as
+#       well.
 #
 #    .. fold:: Could each rank use ``torch.save`` for its own shard?
 #

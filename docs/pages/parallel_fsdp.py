@@ -31,9 +31,10 @@ FSDP: each process keeps a shard
 #
 #    **The shards.** ``fully_shard`` moves the weights of a module to the device, and replaces each
 #    by a ``DTensor`` with this process's shard, a part of its rows. What one call covers is
-#    gathered together. With a call per block, about two blocks are whole at a time on a GPU, this
-#    one and the next, besides the *root*. That is what the last call covers: the embeddings and the
-#    last ``LayerNorm``. The calls stay out of the model's code, which is still that of one GPU.
+#    gathered together. With a call per block, about two blocks are whole at a time on a GPU, the
+#    current and the next, besides the *root*, which is what the last call covers: the embeddings
+#    and the last ``LayerNorm``. The calls stay out of the model's code, which is still that of one
+#    GPU.
 #
 #    **The optimizer** must be made afterwards. It then finds shards where it expects weights, so
 #    its state is sharded as well, and ``step()`` updates the shards without a message.
@@ -143,9 +144,9 @@ FSDP: each process keeps a shard
 #   reshard_after_forward=False)`` keeps a block whole from forward to backward, which saves one of
 #   the three and costs the memory. The root, sharded last, is not resharded by default, because
 #   ``backward()`` needs it first.
-# - **Waiting.** FSDP gathers the next block while the current one computes, on GPUs in another
-#   stream. A small block computes too briefly to hide that, and a CPU hides nothing: this GPT
-#   trains several times slower here than under DDP.
+# - **Waiting.** While one block computes, FSDP gathers the next, on GPUs in another stream. A small
+#   block computes too briefly to hide that, and a CPU hides nothing: this GPT trains several times
+#   slower here than under DDP.
 # - **Host memory.** Each process builds the whole model before it is sharded, and holds the whole
 #   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
 #   fill the shards after ``fully_shard``.
@@ -160,6 +161,10 @@ FSDP: each process keeps a shard
 #
 # **Saving hangs.** One rank alone calls ``full_tensor()``, or ``get_model_state_dict`` with
 # ``full_state_dict=True``, below ``if rank == 0:``. The others wait in their next collective.
+#
+# **Gradients are N times too large on CPUs.** FSDP asks for their mean, but gloo of torch 2.8 adds
+# them up (`pytorch#162338 <https://github.com/pytorch/pytorch/issues/162338>`__), which AdamW hides.
+# Torch 2.9 divides.
 #
 # **The optimizer updates nothing.** It was made before ``fully_shard``, and keeps the old weights.
 #

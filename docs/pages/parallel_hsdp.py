@@ -6,7 +6,7 @@ HSDP: a copy per node, a shard per GPU
 
 # %% [markdown]
 # **You will be able to** shard a model within each node, so that a slow network between the nodes
-# carries gradients only, and to lose a node without losing a part of the model.
+# carries gradients only, and no part of the model is lost with a node.
 #
 # **You need** the script of :doc:`parallel_fsdp`, and :doc:`4_multinode`.
 #

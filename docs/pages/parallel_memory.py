@@ -29,8 +29,8 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # The activations grow with the batch. A block keeps 16 *C* + *h* + 4 numbers per token:
 #
-# - 3 *C*: the inputs of the two ``LayerNorm`` and of attention's last product, and 2 *C*: the
-#   outputs of the ``LayerNorm``;
+# - 3 *C*: the inputs of the two ``LayerNorm`` and of attention's ``c_proj``, and 2 *C*: the outputs
+#   of the ``LayerNorm``;
 # - 3 *C*: queries, keys and values;
 # - 8 *C*: what goes into ``gelu``, and what comes out;
 # - *h* + 4: the logarithm of softmax's sum per head, and the means and deviations of the two
@@ -39,7 +39,7 @@ Memory: what fills a GPU, and activation checkpointing
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
 # again.) After the blocks, the model keeps 2 *C* + 2 + *V* numbers per token, and a copy of
 # ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is the indices of tokens and
-# positions, 8 bytes each, and one number of the loss.
+# positions, 8 bytes each, and one number that cross-entropy keeps.
 
 # %% [markdown]
 # Computing activations twice
@@ -165,11 +165,11 @@ figure.legend(loc="outside upper right", ncols=2)
 # -------------------
 #
 # **"CUDA out of memory" all the same.** Activations are not the largest part, or most of them are
-# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. Then checkpoint
-# the loss in chunks of tokens.
+# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. If so,
+# checkpoint ``lm_head`` and the loss per chunk of tokens.
 #
-# **Other losses than before.** A side effect inside a block now happens twice: BatchNorm updates
-# its averages, or the block draws from another generator than torch's default one.
+# **Other losses than before.** A block's side effects now happen twice, such as BatchNorm's update
+# of its averages. A generator other than torch's default one draws new numbers.
 #
 # **A warning about** ``use_reentrant``. Pass ``False``, as here. The older way needs inputs that
 # require gradients, and does not work with DDP's ``find_unused_parameters``.
@@ -187,7 +187,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    .. fold:: You double the width of a model. Which part grows how much?
 #
 #       A block's weights, gradients and state grow fourfold, because it has 12 *C*\ :sup:`2`
-#       weights, and the activations by two. The embeddings double, and the log-probabilities stay.
+#       weights; its activations double. The embeddings double, and the log-probabilities stay.
 #
 #    .. fold:: Why not checkpoint the whole model as one?
 #

@@ -56,7 +56,7 @@ ZeRO by hand: a shard of everything
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
 # The shard and its gradient are copies here, so there are 11 more of both. (If the weights are
-# bf16, the shard's copy is needed anyway, because the optimizer updates fp32.)
+# bf16, the shard must be a copy, because the optimizer updates fp32.)
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -82,7 +82,7 @@ ZeRO by hand: a shard of everything
 #    python -m tools.series run --probe zero_by_hand@2 5 5
 #
 # Over NCCL, one reduce-scatter and one all-gather send what one all-reduce sends. So stage 2 sends
-# as much as DDP, unless a step has several micro-batches (:doc:`5c_fast`).
+# as much as DDP, or more if it reduces each of several micro-batches (:doc:`5c_fast`).
 
 # %% [markdown]
 # Stage 3: the weights

@@ -257,9 +257,9 @@ From your script to DDP
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
 # processes must print training losses that agree to three digits at the same global batch. (The
-# validation comes after all steps, so rounding errors show there first.) Compare the first epoch
-# only, because rounding errors grow. If the losses differ, something is still computed per rank, or
-# your loss is not a mean over samples: see *A loss over tokens or with weights* below.
+# validation losses agree less, because rounding errors grow over all steps.) Compare the first
+# epoch only, because rounding errors grow. If the losses differ, something is still computed per
+# rank, or your loss is not a mean over samples: see *A loss over tokens or with weights* below.
 
 # %% [markdown]
 # What could go wrong
@@ -284,23 +284,23 @@ From your script to DDP
 # What to look at when yours differs
 # ----------------------------------
 #
-# Most of these mistakes raise no error, but the script trains something other than you think.
+# Most mistakes here raise no error, but the script trains something other than you think.
 #
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads
 #
 #    ``IterableDataset``
 #       It takes no sampler. Let each worker of each rank skip what the others take, for example
 #       with ``itertools.islice``. If the numbers of batches are then unequal, put only the loop
-#       over the batches into ``with Join([model]):``. After it, broadcast the optimizer's state of
-#       the longest rank (:doc:`beyond_uneven`).
+#       over the batches into ``with Join([model]):``. Then broadcast the optimizer's state of the
+#       rank with the most batches (:doc:`beyond_uneven`).
 #
 #    ``random_split``
 #       Pass ``generator=torch.Generator().manual_seed(0)``. If each rank splits differently, one
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       On every rank draw the same indices, a multiple of the world size, from a generator seeded
-#       with the epoch. Keep ``indices[rank::world_size]``.
+#       On every rank draw the same *k* × world size indices from a generator seeded with the epoch.
+#       Keep ``indices[rank::world_size]``.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
 #       Make the same list of batches on every rank. The counts must be equal, so repeat a few:

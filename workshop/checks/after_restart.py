@@ -85,6 +85,24 @@ def where_saved(run):
     return None
 
 
+@check("3_fault_tolerance", "resume", "multigpu_torchrun")
+def resumes_when_started_again(run):
+    """Started again by hand, it resumes as well.
+
+    After a power cut or a scheduler's limit, no torchrun is left that restarts. So look for a
+    checkpoint at every start, not only after a restart.
+    """
+    if len(run.all("act")) < 2:
+        return None
+    *before, again = run.attempts
+    done = max((w.started_after + len(w.epochs) for at in before for w in at.trained), default=0)
+    began = [worker.started_after for worker in again.trained]
+    if not began:
+        return None
+    told = f"epoch {done} was saved; started again, rank 0 began after epoch {began[0]}"
+    return set(began) == {done}, told
+
+
 @check("4_multinode", "resume-from-the-newest", "multinode")
 def from_the_newest(run):
     """All ranks resume from the newest checkpoint that any node has.

@@ -13,6 +13,8 @@ def ending(run: Run) -> str:
         kind, message = run.crash["type"], run.crash["message"]
         text = message if kind == "UserError" else f"{kind}: {message}" if message else kind
         text = text.rstrip(".")
+        if kind == "ChildFailedError" and (found := re.search(r"Signal \d+ \(SIG\w+\)", message)):
+            return f"a process was ended by {found[0]}"
         if kind == "BdbQuit":
             text = "breakpoint() needs a terminal, which a check does not have: print instead"
         return f"{run.who(run.crash)} ended with: {text}{where}"

@@ -80,6 +80,7 @@ def same_gradient(run):
 
     Compare the lengths: is it clipped, and where? Is it the mean over all tokens of the step? Zero
     the gradients once per step, and divide each micro-batch's loss by the number of micro-batches.
+    If it differs after a validation: is the model in train mode again?
     """
     compared = 0
     for mine, right in zip(run.attempts, run.reference.attempts, strict=False):
@@ -105,16 +106,33 @@ def sends_once(run):
     workers = run.attempts[-1].trained
     for worker in workers:
         sent = passes = steps = 0
-        for fact in worker.all("forward", "step"):
+        last = None  # forward pass that no backward pass has followed
+        for fact in worker.all("forward", "backward", "step"):
+            if last and fact["kind"] != "backward":
+                told = f"no backward pass follows a forward pass after step {steps}"
+                return False, f"{told} of {worker.name}: validate without gradients"
+            last = fact if fact["kind"] == "forward" else None
             if fact["kind"] == "step":
                 if sent != 1:
                     told = f"{sent} of {passes} forward passes are followed by an exchange"
                     return False, f"in step {steps + 1} of {worker.name}, {told}"
                 sent = passes = 0
                 steps += 1
-            else:
+            elif last:
                 sent, passes = sent + bool(fact["sync"]), passes + 1
     return (True, "in every step") if workers else None
+
+
+@check("5c_fast", "mixed-precision", "mingpt")
+def steps_by_the_scaler(run):
+    """The GradScaler makes the optimizer's step.
+
+    In fp16 a gradient may overflow. `scaler.step(optimizer)` leaves such a step out.
+    """
+    mine, right = (len(each.all("scaled")) for each in (run, run.reference))
+    if not right:
+        return True, "none is needed"
+    return (mine >= right, f"{mine} steps, the lesson {right}") if run.all("step") else None
 
 
 @check("5b_robust", "save-everything-meanwhile", "mingpt")

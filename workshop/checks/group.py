@@ -127,8 +127,8 @@ def device_of_its_own(run):
                 return False, f"{ranks(none)} chose no device: call utils.set_device"
             devices = [worker.first("device")["index"] for worker in workers]
             chosen += len(devices)
-            if None not in devices and sorted(devices) != list(range(len(devices))):
-                told = f"{ranks(workers)} chose device {', '.join(map(str, devices))}"
+            if None not in devices and {*devices} != {*range(len(devices))}:
+                told = f"{ranks(workers)} chose device {', '.join(map(repr, devices))}"
                 return False, f"{f'on {node}, ' if node else ''}{told}"
     return True, f"chosen {chosen} times"
 
@@ -144,11 +144,13 @@ def all_take_part(run):
     for attempt in run.attempts:
         raised = [fact for worker in attempt.workers for fact in worker.all("raised", "fault")]
         failed = any(fact["kind"] == "fault" or not lost(fact) for fact in raised)
+        failed = failed or "SIGSEGV" in str(run.crash)
         for number, (first, mine), (other, theirs) in differences(attempt.ranks):
             if mine and theirs:
                 return False, (
-                    f"call {number} of {first.name} is {_said(first, mine)}, that of {other.name} "
-                    f"is {_said(other, theirs)}"
+                    f"{_failed(first, mine) or _failed(other, theirs)}call {number} of "
+                    f"{first.name} is {_said(first, mine)}, that of {other.name} is "
+                    f"{_said(other, theirs)}"
                 )
             if not failed:  # after a failure, others make fewer calls
                 (more, call), fewer = ((first, mine), other) if mine else ((other, theirs), first)
@@ -158,10 +160,16 @@ def all_take_part(run):
                 )
     if run.stuck:
         return False, waiting(run)
-    if left := run.first("unawaited"):
+    ended = {fact["pid"] for fact in run.all("raised")}  # before they could wait
+    if left := next((fact for fact in run.all("unawaited") if fact["pid"] not in ended), None):
         return False, f"{run.who(left)} did not wait for its all_reduce ({left['where']})"
     members = run.attempts[0].ranks
     return (True, f"{len(calls(members[0]))} calls on each rank") if members else None
+
+
+def _failed(worker, call):
+    fault = worker.first("fault")
+    return f"after the failure of {worker.name}, " if fault and fault["t"] < call["t"] else ""
 
 
 def _said(worker, call):

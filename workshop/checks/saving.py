@@ -152,6 +152,8 @@ def last_epoch_saved(run):
     ran = max((worker.started_after + len(worker.epochs) for worker in trained), default=0)
     if not run.saves or run.crash or run.first("hung", "late"):
         return None
+    if run.first("fault") and len(run.attempts) < 2:  # that nothing restarted is another's
+        return None
     if ran != total:
         return False, f"{total} epochs were asked for, but {ran} ran"
     saved = {save.epochs for save in run.saves}

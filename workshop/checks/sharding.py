@@ -89,8 +89,8 @@ def computes_again(run):
     if not mine and not run.crash:
         return False, f"{NO_STEP}{and_ending(run)}"
     for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
-        told = f"in a step, rank {rank} calls {has['again']} modules again"
-        if has["again"] < wants["again"]:
+        told = f"in a step, rank {rank} calls {has['again']} layers again"
+        if has["again"] != wants["again"]:
             return False, f"{told}, the lesson's {wants['again']}"
     return (True, told) if mine and right else None
 

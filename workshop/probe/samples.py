@@ -1,6 +1,7 @@
 """Watch which samples a model sees and which gradients they give; fail if the check asks for it."""
 
 import functools
+import inspect
 import json
 import os
 import runpy
@@ -24,7 +25,7 @@ _trained = 0  # samples that a model saw
 _random = None  # the state of torch's generator before the running forward pass
 _moved = set()  # ids of the modules that were moved to a device
 _pending = {}  # by id: a collective that runs, and the line that started it
-_within = Counter()  # in the backward passes of this step: modules called, sums sent
+_within = Counter()  # in the backward passes of this step: layers called, sums sent
 _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's samples; its batches
 
 
@@ -34,6 +35,7 @@ def watch():
     _note_before(dist, "init_process_group", _note_wanted)
     _note_before(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
     _note_before(DDP, "__init__", _note_wrapped)
+    _note_before(torch.amp.GradScaler, "step", recorder.noting("scaled"))
     communication.replace("all_reduce", _started)
     scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
     scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
@@ -80,12 +82,15 @@ def _watch_saves(checkpoint):
 def _counted(kind, function):
     """FSDP sends sums in the backward pass; DDP does so elsewhere."""
 
+    arguments = inspect.signature(function).bind
+
     @functools.wraps(function)
-    def wrapped(*args, group=None, **kwargs):
+    def wrapped(*args, **kwargs):
         if _is_backward():
+            group = arguments(*args, **kwargs).arguments.get("group")
             ranks = ", ".join(map(str, dist.get_process_group_ranks(group)))
             _within[f"{kind} among ranks {ranks}"] += 1
-        return function(*args, group=group, **kwargs)
+        return function(*args, **kwargs)
 
     return wrapped
 
@@ -114,7 +119,7 @@ def _watched(call):
         if recorder.compiling() or passes.calls.running:
             return call(module, *args, **kwargs)
         if _is_backward():
-            _within["modules"] += 1
+            _within["layers"] += sum(not [*part.children()] for part in module.modules())
         _random = torch.get_rng_state()
         output = call(module, *args, **kwargs)
         _note_batch(module, args, kwargs, output)
@@ -130,7 +135,7 @@ def _note_batch(module, args, kwargs, output):
     global _trained
     inputs = tensors_in([*args, *kwargs.values()])
     learns = next(module.parameters(), None) is not None
-    if not learns or not inputs or inputs[0].ndim < 1 or inputs[0].requires_grad:
+    if not learns or not inputs or inputs[0].ndim < 2 or inputs[0].requires_grad:
         return
     rows = inputs[0].detach().cpu().to(torch.float32).flatten(1)
     known, targets = _known_samples()
@@ -209,7 +214,7 @@ def _note_kept(optimizer):
     found = {"weights": own, "gradients": [p.grad for p in own if p.grad is not None]}
     found["state"] = optimizers.state_of(optimizer)
     kept = {kind: _in_memory(tensors) for kind, tensors in found.items()}
-    again = _within.pop("modules", 0)
+    again = _within.pop("layers", 0)
     recorder.fact("kept", **kept, again=again, sums={**_within})
     _within.clear()
 

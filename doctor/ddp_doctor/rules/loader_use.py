@@ -10,8 +10,8 @@ from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
 def every_epoch_alike(run):
     """Every epoch has the same order of samples.
 
-    The batches are the same each time, because the sampler is seeded with the epoch that it was
-    told. Call `sampler.set_epoch(epoch)` before each epoch.
+    The sampler shuffles by the epoch's number, which never changed, so the batches are the same.
+    Call `sampler.set_epoch(epoch)` before each epoch.
     """
     alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
     for (worker, loader), fact in loadings(run).items():

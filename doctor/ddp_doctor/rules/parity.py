@@ -16,9 +16,9 @@ SAME = 1e-3  # of a gradient's norm; fp32 sums in another order differ by some 1
 def parity(run):
     """Several processes do not train as one with the same global batch.
 
-    The gradients of all ranks must be averaged, and only once: not summed, and not divided by the
-    number of ranks in the loss again. Adam hides a wrong scale, but clipping, weight decay and SGD
-    do not.
+    The gradients of all ranks must be averaged exactly once: do not sum them, and do not divide the
+    loss by the number of ranks as well. Adam hides a wrong scale, but clipping, weight decay and
+    SGD do not.
     """
     steps, _ = _compared(run)
     if steps and steps[-1][0] > SAME and not steps[-1][2]["batch_norm"]:

@@ -26,7 +26,7 @@ def same_batches(run):
     """All ranks train on identical batches.
 
     More processes only repeat the work of one: the averaged gradient is that of one rank. Give the
-    loader a DistributedSampler, or seed what draws the batches with the rank.
+    loader a DistributedSampler, or draw the batches with a seed per rank.
     """
     if len(run.replicas) < 2 or not _is_data_parallel(run):
         return
