@@ -15,7 +15,7 @@ SLOW_SAVES = """
 import os, time
 fsync = os.fsync
 def slow(descriptor):
-    time.sleep(0.4)
+    time.sleep({seconds})
     fsync(descriptor)
 os.fsync = slow
 """
@@ -49,9 +49,9 @@ os.replace = keep_and_replace
 """
 
 
-def slow_saves(folder):
-    """An environment in which a save takes most of a second."""
-    return _customized(folder, SLOW_SAVES)
+def slow_saves(folder, seconds=0.4):
+    """An environment in which a save takes twice as many seconds."""
+    return _customized(folder, SLOW_SAVES.format(seconds=seconds))
 
 
 def held_saves(folder):

@@ -47,9 +47,9 @@ def test_a_worker_killed_while_shards_are_written_changes_nothing(text, tmp_path
     train("dcp", tmp_path / "once", *words)
     folder = tmp_path / "killed"
     folder.mkdir()
-    env = slow_saves(tmp_path / "slow")
+    env = slow_saves(tmp_path / "slow", seconds=1)
     with Process("dcp", *words, cwd=folder, env=env, launcher=STANDALONE) as it:
-        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes a second
+        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes seconds
         assert not (folder / "dcp.pt.shards/16/.metadata").exists()
         os.kill(it.workers()[1], signal.SIGKILL)
         it.wait_for("Resuming after step 8", seen)

@@ -65,9 +65,9 @@ def test_a_worker_killed_while_another_saves_changes_nothing(text, tmp_path):
     with Process("fsdp", *words, cwd=tmp_path / "once", launcher=STANDALONE) as it:
         assert it.wait() == 0, it.tail
     (tmp_path / "killed").mkdir()
-    env = slow_saves(tmp_path / "slow")
+    env = slow_saves(tmp_path / "slow", seconds=1)
     with Process("fsdp", *words, cwd=tmp_path / "killed", env=env, launcher=STANDALONE) as it:
-        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes a second
+        seen = it.wait_for(r"Step +18 \| train")  # the save of step 16 takes seconds
         os.kill(it.workers()[1], signal.SIGKILL)
         it.wait_for("Resuming after step", seen)
         assert it.wait() == 0, it.tail
