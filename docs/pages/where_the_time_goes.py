@@ -53,7 +53,7 @@ Where the time goes
 # - rank 1 has eleven times as many samples as rank 0 (``slow rank``),
 # - the model has 0.001 MB of gradients, and computes almost nothing (``tiny model``).
 #
-# With the slow loader and the slow rank, a sleep stands for a GPU's work.
+# With the slow loader and the slow rank, a sleep takes the place of a GPU's work.
 #
 # .. run::
 #    :expect: (?s)slow loader +0 +(1[6-9]|[2-9]\d|\d{3,})\.\d.*slow rank +0 +\S+ +\S+ +\S+ +([3-9]|\d\d+)\.\d
