@@ -44,8 +44,8 @@ def _turn(run, epoch):
 def eval_padded(run):
     """The evaluation counts some samples twice.
 
-    DistributedSampler repeats samples until all ranks have the same number. Let each of N
-    ranks take every N-th sample instead, and divide summed losses by the size of the dataset.
+    DistributedSampler repeats samples until all ranks have the same number. Let each of N ranks
+    take every N-th sample instead, and divide summed losses by the size of the dataset.
     """
     for (_, loader), fact in loadings(run).items():
         evaluates = loader in loaders_of(run, training=False) and loader not in loaders_of(run)

@@ -166,8 +166,8 @@ def looks_for_unused(run):
 def scheduler_runs_ahead(run):
     """The learning rate's scheduler steps once per rank at every optimizer step.
 
-    Accelerate does so on purpose: it counts batches of all processes. Plan the
-    schedule for that number, or step it yourself.
+    Accelerate does so on purpose: it counts batches of all processes. Plan the schedule for that
+    number, or step it yourself.
     """
     for worker in run.trained[:1]:
         steps, scheduled = worker.number_of_steps, worker.counts.get("scheduler", 0)
