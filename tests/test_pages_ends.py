@@ -17,7 +17,10 @@ DOCS = f"https://docs.pytorch.org/docs/{'.'.join(torch.__version__.split('.')[:2
 ALL = '"docs._ext.fold", "docs._ext.torch_role", "docs._ext.page_end"]'
 # Each is made in its own page, all in one build.
 WRONG = {
-    "asks 3 questions, each in a fold": ("   .. fold:: Why 2?\n\n      Because.\n", ""),
+    "asks 2 questions, each in a fold": (
+        "".join(f"   .. fold:: Why {n}?\n\n      Because.\n\n" for n in range(2)),
+        "",
+    ),
     "write page-end:: wrong1": ("page-end:: wrong1", "page-end:: other"),
     "with the option :next:": ("   :next: :doc:`/index`\n", ""),
     "unknown document: '/indexes'": (":doc:`/index`", ":doc:`/indexes`"),

@@ -16,7 +16,7 @@
 The argument is the name of the page. The command of the exercise is derived from lessons.toml, and
 the links to PyTorch's documentation from the lines that the page's diffs add; `:also:` adds links
 to what those lines do not name. The build fails for a page docs/pages/NAME.py that does not end
-like this, that asks fewer than three questions, or whose `:next:` does not begin with the next
+like this, that asks fewer than two questions, or whose `:next:` does not begin with the next
 chapter.
 """
 
@@ -36,7 +36,7 @@ from .fold import fold
 from .lesson_diff import lessons
 
 logger = logging.getLogger(__name__)
-QUESTIONS = 3
+QUESTIONS = 2
 
 
 class PageEnd(SphinxDirective):

@@ -158,8 +158,3 @@ axes.legend()
 #       If the gradient hardly changes during four small steps, one step at four times the rate
 #       moves the weights as far as those four. At a large rate the gradient changes, and the rule
 #       fails.
-#
-#    .. fold:: Rank 0 has 100 tokens and rank 1 has 300, and each divides its summed loss by its own count. What is wrong?
-#
-#       A token of rank 0 counts three times as much as one of rank 1. Divide both sums by 400, the
-#       tokens of all ranks, and multiply them by 2, the number of processes.

@@ -185,11 +185,6 @@ panes[0].invert_yaxis()
 #
 #    You can now decide what DDP sends, and say what compression costs.
 #
-#    .. fold:: Your hook leaves out ``/ dist.get_world_size()``. What changes?
-#
-#       The optimizer gets the sum of the gradients. With SGD, this multiplies the learning rate by
-#       the number of ranks, and no error appears.
-#
 #    .. fold:: Each rank rounds its own gradients. Why do the weights of the ranks not drift apart?
 #
 #       Every rank uses the sum that the all-reduce returns, which is the same on all ranks.

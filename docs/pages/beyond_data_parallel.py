@@ -144,8 +144,3 @@ DataParallel: several devices in one process, and why not
 #
 #       DP keeps only the change on the first device, where the replica shares the memory of the
 #       module. So batch normalisation keeps running means of the first part only.
-#
-#    .. fold:: Why does DDP need no "gather"?
-#
-#       Each process computes the loss of its outputs. The processes share only the gradients,
-#       whose average is the gradient of the mean loss.

@@ -414,9 +414,3 @@ axes.margins(y=0.2)
 #
 #       SGD moves the anchor away from the average. Each time, the copies start further back, and
 #       the loss grows without limit.
-#
-#    .. fold:: N is 500 and your link is 10 times slower than the one above. What sets the step time?
-#
-#       Computing. Per step, DiLoCo sends 1/500 of DDP's bytes. On your link these take 1/50 of
-#       DDP's 23 ms per step, about half a millisecond. But they come in one burst: every 500 steps,
-#       all ranks wait a quarter of a second.

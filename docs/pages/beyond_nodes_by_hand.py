@@ -169,8 +169,3 @@ Several nodes, started by hand without torchrun
 #
 #       Node 0 computes the ranks 0 to 3 of 8, and node 1 the ranks 2 and 3 of 4. They disagree on
 #       the world size, and two ranks exist twice.
-#
-#    .. fold:: Node 0 was killed, and a second run meets at the same ``file:`` URL. Why does it fail?
-#
-#       The file still has the addresses of the first run, so a rank tries to connect to a process
-#       that is gone.

@@ -160,8 +160,3 @@ axes.legend(loc="lower left")
 #
 #       One epoch leaves out a quarter. The epochs are independent, so three leave out
 #       (1/4)\ :sup:`3`, which is 1.6 %.
-#
-#    .. fold:: After 10 epochs on 8 processes, you resume on 4. Which samples do they draw?
-#
-#       Other samples than 8 processes would, because the number of processes is part of the seed.
-#       Epoch 10, counted from 0, now has the seeds 40 to 43, which epoch 5 had, too.

@@ -163,11 +163,6 @@ Unequal numbers of batches, and Join
 #
 #    You can now train on unequal shares, and choose the mean.
 #
-#    .. fold:: You use Adam with ``Join`` and share no optimizer state. How do you notice?
-#
-#       Hardly. The weights agree after each epoch, and the loss falls. But a resumed run differs
-#       from an uninterrupted one.
-#
 #    .. fold:: Two ranks have 16 and 48 batches. How much does a sample in step 40 count, compared with one in step 10?
 #
 #       By default equally: both gradients are divided by 32 samples and 2 ranks. With

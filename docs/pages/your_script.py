@@ -256,10 +256,10 @@ From your script to DDP
 # the last digit.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
-# processes must print training losses that agree to three digits at the same global batch. (The
-# validation losses agree less, because rounding errors grow over all steps.) Compare the first
-# epoch only, because rounding errors grow. If the losses differ, something is still computed per
-# rank, or your loss is not a mean over samples: see *A loss over tokens or with weights* below.
+# processes must print training losses that agree to three digits at the same global batch. Compare
+# the first epoch only, because rounding errors grow with every step. If the losses differ,
+# something is still computed per rank, or your loss is not a mean over samples: see *A loss over
+# tokens or with weights* below.
 
 # %% [markdown]
 # What could go wrong
