@@ -7,8 +7,8 @@
 #   srun --nodes=2 --ntasks-per-node=2 --kill-on-bad-exit=1 \
 #       sh launch/ranks.sh python multinode.py 50 10
 #
-# Without --host, Open MPI starts all processes here. Without --bind-to none, it ties each to one
-# core if there are one or two, else to a part of the node. -x passes on a variable.
+# Without --host or a scheduler, Open MPI starts all processes here. Without --bind-to none, it ties
+# each to one core if there are one or two, else to a part of the node. -x passes on a variable.
 #
 #   torch              Open MPI                      Slurm
 #   RANK               OMPI_COMM_WORLD_RANK          SLURM_PROCID

@@ -37,7 +37,7 @@ export SLURM_EXPORT_ENV=ALL # srun passes on the variables, even if sbatch had -
 export NPROC="${NPROC:-${SLURM_GPUS_ON_NODE:-1}}" NNODES="$SLURM_JOB_NUM_NODES"
 export ENDPOINT="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):$((20000 + SLURM_JOB_ID % 10000))"
 export JOB="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
-# srun does not inherit --cpus-per-task, and would give each task one CPU.
+# Since 22.05, srun does not inherit --cpus-per-task, and would give each task one CPU.
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 threads=$((SRUN_CPUS_PER_TASK / NPROC))
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}"

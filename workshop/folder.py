@@ -82,7 +82,6 @@ class Folder:
         """The script, and whether it is new. Never overwrites a script."""
         place = self.path / exercise.name
         with _told(place):
-            (place / exercise.file).parent.mkdir(parents=True, exist_ok=True)
             fresh = _write_new(place / exercise.file, exercise.start)
             for name in exercise.others:
                 _write_new(place / name, (ROOT / name).read_text(encoding="utf-8"))
@@ -108,6 +107,7 @@ class Folder:
 
 
 def _write_new(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)

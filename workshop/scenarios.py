@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import STDOUT
@@ -18,10 +20,10 @@ from ddp_doctor.descendants import ended_with_us
 from tools.processes import environment, free_port
 
 from .by_epoch import IDLE, Run
-from .checks import WITH_THREE
+from .checks import AFTER_A_RESTART, WITH_THREE
 from .checks.after_restart import resumes_when_started_again
 from .exercises import ROOT, Exercise
-from .verdicts import Finding, judge, passed
+from .verdicts import Finding, first_failure, judge, passed
 
 LIMIT = 60  # seconds of processor time per act; ten times that by the clock
 ALIVE = 0.03  # of a processor, for QUIET seconds: a rank that waits for others polls their store
@@ -60,11 +62,12 @@ class Act:
 
 def observe(
     files: list[Path], acts: list[Act], limit: float = LIMIT, tell: Callable = lambda: None
-) -> Run:
+) -> Iterator[Run]:
     """Run the acts, one after the other, in a new folder with copies of `files`.
 
-    Always returns. It terminates an act that hangs, or that works for more than `limit` seconds of
-    processor time; the facts then say what each rank was doing. Leaves no process and no file.
+    Yields what has been seen so far after each act, of which one that fails is the last. An act
+    that hangs, or that works for more than `limit` seconds of processor time, is terminated; the
+    facts then say what each rank was doing. Leaves no process and no file when it is closed.
     Meanwhile it calls `tell` a few times per second.
     """
     folder = tempfile.TemporaryDirectory(prefix="workshop-", ignore_cleanup_errors=True)
@@ -83,10 +86,16 @@ def observe(
                     target = home / node / file.relative_to(root)
                     target.parent.mkdir(exist_ok=True)
                     shutil.copy(file, target)
-            if not _play(watch, number, act, home, temporary):
-                break
+            went_well = _play(watch, number, act, home, temporary)
+            yield Run(watch.own + watch.facts())
+            if not went_well:
+                return
             number += 1 + bool(act.fault)  # torchrun restarts after a failure
-        return Run(watch.own + watch.facts())
+
+
+def last(runs: Iterator[Run]) -> Run:
+    *_, run = runs
+    return run
 
 
 def _play(watch, number, act, home, temporary):
@@ -140,7 +149,10 @@ class _Limits:
 
 
 def examine(
-    exercise: Exercise, files: list[Path], play: Callable[..., Run] = observe, proven: int = 0
+    exercise: Exercise,
+    files: list[Path],
+    play: Callable[..., Iterator[Run]] = observe,
+    proven: int = 0,
 ) -> tuple[Run, list[Finding]]:
     """Play the script of an exercise, the first of `files`, and judge it.
 
@@ -151,20 +163,26 @@ def examine(
     lesson, file = exercise.lesson.name, files[0].name
     if exercise.runs:
         return _beside_the_lesson(exercise, files, play)
-    seen = play(files, _SCENARIOS.get(lesson, _beyond)(file))
+    seen = last(play(files, _SCENARIOS.get(lesson, _beyond)(file)))
     findings = judge(seen, exercise.checks)
     whole, held = passed(findings), {finding.check for finding in findings if finding.ok}
     if lesson == "multigpu_torchrun" and whole:
-        again = play(files, _multigpu_torchrun(file, 3))
+        again = last(play(files, _multigpu_torchrun(file, 3)))
         checks = [one for one in WITH_THREE if one in exercise.checks]
         more = judge(again, [*checks, resumes_when_started_again])
-        return (seen, findings + more) if passed(more) else (again, more + findings)
+        return _of_both(seen, findings, again, more)
     if lesson == "multigpu" and (whole or exercise.reached(findings) > proven):
         fault = {"rank": 1, "samples": EPOCH} if whole else None
-        again = play(files, _multigpu(file, 3, 1, fault))
+        again = last(play(files, _multigpu(file, 3, 1, fault)))
         more = judge(again, [one for one in WITH_THREE if whole or one in held])
-        return (seen, findings + more) if passed(more) else (again, more + findings)
+        return _of_both(seen, findings, again, more)
     return seen, findings
+
+
+def _of_both(seen, findings, again, more):
+    """The run that the finding to show is about, and the findings on both runs."""
+    shown = first_failure(more + findings)
+    return (again, more + findings) if shown in more else (seen, findings + more)
 
 
 def _multigpu(file, processes=2, save_every=2, fault=None):
@@ -223,18 +241,31 @@ def _beyond(file):
 
 
 def _beside_the_lesson(exercise, files, play):
-    """The first run of a path shows all steps but the last, if that is about a restart."""
-    acts = _package(exercise)
-    first = acts[:1] if exercise.steps else acts
-    seen = play(files, first)
-    seen.reference = _reference(exercise, first, play)
-    findings = judge(seen, exercise.checks)
-    due = [step for step in exercise.steps if step.check != "resumes"]
-    if len(first) < len(acts) and exercise.reached(findings) >= len(due):
-        again = play(files, acts)
-        again.reference = _reference(exercise, acts, play)
-        more = judge(again, [one for one in exercise.checks if one.name == "resumes"])
-        findings = [more[0] if one.check.name == "resumes" else one for one in findings]
+    """Play the acts, and at the same time those of the solution.
+
+    The first act of a path shows all its steps but one about a restart. Without them, it ends.
+    """
+    acts, stop = _package(exercise), threading.Event()
+    mine, theirs = play(files, acts), _reference(exercise, acts, play, stop)
+    restart = {check.name for check in AFTER_A_RESTART}
+    due = [step for step in exercise.steps if step.check not in restart]
+    with contextlib.ExitStack() as at_end:
+        at_end.enter_context(contextlib.closing(mine))
+        at_end.enter_context(contextlib.closing(theirs))
+        pool = at_end.enter_context(ThreadPoolExecutor(1))
+        at_end.callback(stop.set)
+        findings, later = [], exercise.checks
+        for _ in acts:
+            beside = pool.submit(next, theirs, None)
+            if (run := next(mine, None)) is None:
+                break
+            seen, seen.reference = run, beside.result()
+            new = judge(seen, later)
+            findings = [one for one in findings if one.check not in later] + new
+            if exercise.steps:
+                if exercise.reached(findings) < len(due):
+                    break
+                later = [one for one in later if one.name in restart]
     return seen, findings
 
 
@@ -265,8 +296,13 @@ def _place(rank, nodes):
     }  # fmt: skip
 
 
-def _reference(exercise, acts, play):
-    """What the solution does."""
+def _reference(exercise, acts, play, stop):
+    """What the solution does, until `stop` is set."""
+
+    def tell():
+        if stop.is_set():
+            raise InterruptedError
+
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for name in [exercise.file, *exercise.others]:
@@ -275,7 +311,7 @@ def _reference(exercise, acts, play):
             text = (ROOT / name).read_text(encoding="utf-8") if files else exercise.solution
             file.write_text(text, encoding="utf-8")
             files.append(file)
-        return play(files, acts)
+        yield from play(files, acts, tell=tell)
 
 
 _SCENARIOS = {

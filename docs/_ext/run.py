@@ -185,6 +185,8 @@ def check_all(app, env):
 def say_when(app, doctree):
     """At the end of a page, when and on what its commands were recorded."""
     page = Path(app.env.docname).name
+    if app.env.docname == "series/index":  # sphinx-gallery's own, without commands
+        return
     machines = {}
     for run in book().runs.values():
         one = book().kept.get(run.lines) if page in run.pages else None

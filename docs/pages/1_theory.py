@@ -118,7 +118,8 @@ What is DDP
 #    bucket have arrived, ``torch.cat`` copies them into it, and one all-reduce sends it. Each
 #    gradient becomes a view of its part of the bucket, so nothing is copied back.
 #
-#    DDP's first bucket holds 1 MiB, so that sending starts early, and the others hold 25 MiB.
+#    From the second step on, DDP's first bucket holds 1 MiB, so that sending starts early, and the
+#    others hold 25 MiB.
 #
 # .. run::
 #    :expect: Each step: 3 all-reduces, 25,344 bytes

@@ -14,8 +14,8 @@ What DDP costs
 # Where the time goes
 # -------------------
 #
-# ``timeline.py`` gives the three scripts of :doc:`1_theory` and DDP a larger model: 8 layers with
-# 32 MiB of gradients, in buckets of 8 MiB.
+# ``timeline.py`` runs DDP, and the three scripts of :doc:`1_theory`, with a larger model: 8 layers,
+# 32 MiB of gradients, buckets of 8 MiB.
 #
 # .. run::
 #    :expect: All four leave the same gradients
@@ -172,7 +172,7 @@ axes.legend()
 #
 # This is the *alpha-beta model*, as in
 # `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
-# assumes that all buckets have 25 MiB, that ``backward()`` computes gradients at a constant rate,
+# assumes that buckets hold 25 MiB, that ``backward()`` computes gradients at a constant rate,
 # and that all-reduces run one after the other and do not slow it down. Its comments say where the
 # times of ``backward()`` come from.
 #

@@ -10,6 +10,9 @@ Multi-GPU training
 #
 # **You need** the script of the :doc:`0_intro` and the idea of :doc:`1_theory`.
 #
+# Running the job
+# ---------------
+#
 # The finished script starts one :term:`process` per GPU or, without a GPU, two processes that share
 # the CPU:
 #
@@ -24,7 +27,8 @@ Multi-GPU training
 # parameters, and a step takes a fraction of a millisecond, which is less than the two processes
 # need to average the gradients.
 #
-# Seven edits lead to this script. After each edit, this page runs the new script for one epoch.
+# Seven edits lead to this script, and each brings its own imports. After each edit, this page runs
+# the new script for one epoch.
 # With ``--probe``, every process reports in two lines what it did.
 
 # %% [markdown]
@@ -69,7 +73,7 @@ Multi-GPU training
 #    :confirmed: a1c4bffe1274
 #
 #    :torch:`torch.distributed.init_process_group` connects the processes, which then form a
-#    :term:`process group`. By default it reads four environment variables. ``RANK`` is the rank of
+#    :term:`process group`. By default (``env://``), it reads four environment variables. ``RANK`` is the rank of
 #    this process, and ``WORLD_SIZE`` the number of processes: the :term:`world size`.
 #    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
 #    small server through which the processes exchange their addresses. The call returns when all
@@ -85,8 +89,8 @@ Multi-GPU training
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
-#    On a Mac this backend would serve MPS only, and not send this script's tensors, which are on
-#    the CPU.
+#    On a Mac its choice would serve MPS only, and not send this script's tensors, which are on the
+#    CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #

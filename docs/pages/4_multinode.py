@@ -110,8 +110,8 @@ Multi-node training
 # -----------------------------------
 #
 # Now the nodes can hold different checkpoints, for example if one was killed before it saved, or
-# has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs. (From here on, each
-# node runs one process.)
+# has a new, empty disk. Here only ``node2`` has a checkpoint, of 10 epochs. (From here on,
+# ``nodes.py`` starts one process per node.)
 #
 # .. run::
 #    :expect: node1 \| Epoch +1 \|[\s\S]*nothing for 5 s

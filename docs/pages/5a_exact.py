@@ -80,7 +80,7 @@ Exact training
 #    :edit: report-every-so-often
 #    :confirmed: 0698449def96
 #
-#    A line is due only every ``--log_every`` steps. ``is_due`` depends only on the number of the
+#    A line is due every ``--log_every`` steps, and after the last. ``is_due`` depends only on the number of the
 #    step, so either all ranks enter ``all_reduce`` or none does.
 #
 #    ``Metrics`` prints the line and appends the same numbers to a ``.jsonl`` file beside the
@@ -140,7 +140,7 @@ Exact training
 #
 #    python -m tools.series run mingpt@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --log_every 5 --learning_rate 0.1
 #
-# After five steps the loss is above 6, although guessing would cost only 4.2.
+# In step 5 the loss is above 6, although guessing would cost only 4.2.
 #
 # .. lesson-diff:: mingpt
 #    :edit: clip-and-schedule

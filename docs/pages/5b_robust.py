@@ -36,8 +36,8 @@ Robust training
 #
 #    ``CheckpointFile.save`` copies the checkpoint to host memory and returns. A thread writes the
 #    copy while the next steps run. If the run is killed before the copy is on the disk, it resumes
-#    from the previous checkpoint. Each save waits for the previous one, so a failure finds a file
-#    that is at most 2 × ``--save_every`` steps old.
+#    from the previous checkpoint. A save first waits until the previous one is on the disk, so
+#    the file is at most 2 × ``--save_every`` steps old.
 #
 #    The file also records the model and the text, and a run with another model or text refuses it.
 #
@@ -162,7 +162,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 # **A scheduler that waits too briefly.** If the scheduler kills the processes during the save, the
 # previous checkpoint is undamaged. A validation under way delays the save, and ``--val_tokens``
-# limits its length. ``torchrun`` itself kills workers after 30 seconds (:doc:`launchers`).
+# limits its length. ``torchrun`` itself waits 30 seconds, unless you set
+# ``--shutdown-timeout`` (:doc:`which_rank`).
 
 # %% [markdown]
 # What you can do now

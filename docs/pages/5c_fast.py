@@ -234,9 +234,9 @@ figure.legend(loc="outside upper center", ncols=2)
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
-#   ``--compile`` is slower as well: 1.01, and 1.42 without it (*two threads*). Compiled code uses
-#   MKL, which alone costs more: × 0.63 in the second row, against 1.01 / 1.42 = × 0.71. ``bf16``
-#   and ``--compile`` suit GPUs: :doc:`5d_gpus`.
+#   ``--compile`` is slower as well: 1.01, or × 0.71, where *two threads* has 1.42. The cause is
+#   MKL, which compiled code uses: alone it gives × 0.63 (second row). ``bf16`` and ``--compile``
+#   suit GPUs: :doc:`5d_gpus`.
 
 # %% [markdown]
 # When DDP is not enough

@@ -122,9 +122,9 @@ patches = [axes.barh(0, 0, color=color) for color in lab.COLORS]
 figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
-# Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. A
-# ``bf16`` step keeps for ``backward()`` a fixed part too: 0.23 GiB, autocast's 16-bit copies of the
-# matrices. The rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of
+# Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What a
+# ``bf16`` step keeps also has a fixed part: 0.23 GiB, autocast's 16-bit copies of the matrices. The
+# rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of
 # the rest is one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
 #
 # At its peak a real step needs more: for a moment, memory also holds the gradients of the
@@ -190,7 +190,7 @@ if log:
 #
 #    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
 #    compiled code too. If an operation has no such kernel, PyTorch raises an error. The library
-#    cuBLAS adds in a fixed order only if ``CUBLAS_WORKSPACE_CONFIG`` says so. It reads this
+#    cuBLAS promises that on several streams only if ``CUBLAS_WORKSPACE_CONFIG`` says so. It reads this
 #    variable once, before its first matrix product, so both lines come before the model.
 #
 #    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
@@ -279,7 +279,7 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Listed lines that this output lacks are from `NVIDIA's documentation
+# Lines below that this output lacks are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #

@@ -73,7 +73,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
-# times the bandwidth it takes about a tenth of that.
+# times the bandwidth it takes a tenth to a fifth of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
 # Mbit/s, where sending takes about a second anyway.
@@ -158,8 +158,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # What to do about a slow link
 # ----------------------------
 #
-# - **More samples per step.** Enlarge the batch, or accumulate, so that ``no_sync`` sends once for
-#   several batches (:doc:`5c_fast`). Try this first. Both change the training: see
+# - **More samples per step.** Enlarge the batch, or accumulate: with ``no_sync``, several batches send
+#   only once (:doc:`5c_fast`). Try this first. Both change the training: see
 #   :doc:`batch_and_learning_rate`.
 # - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
 #   sends far fewer bytes, but approximates the gradients more coarsely.

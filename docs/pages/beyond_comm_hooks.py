@@ -83,7 +83,7 @@ Gradient compression, with a communication hook
 # --------------------
 #
 # PyTorch's ``bf16_compress_hook`` does nearly the same. ``fp16_compress_hook`` is the same with
-# float16: 11 bits of precision, but a small range. Numbers above 65,504 become infinite, and
+# float16: 11 bits of precision, but a small range. Numbers from 65,520 become infinite, and
 # numbers below 3e-8 become zero.
 #
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
@@ -108,12 +108,12 @@ Gradient compression, with a communication hook
 # Error feedback
 # --------------
 #
-# With *r* = 1, the two factors can express only one direction of a gradient. PowerSGD does not
+# With *r* = 1, the two factors can express only one part of a gradient. PowerSGD does not
 # discard the rest: each rank keeps it, and adds it to its gradient of the next step. With this
-# *error feedback*, a weak direction grows from step to step until it is sent.
+# *error feedback*, a weak part grows from step to step until it is sent.
 #
 # Without feedback (``use_error_feedback=False``), the loss is 0.054 instead of 0.042, because weak
-# directions seldom reach the weights. The weights end several times as far from DDP's:
+# parts seldom reach the weights. The weights end several times as far from DDP's:
 
 # %%
 import re

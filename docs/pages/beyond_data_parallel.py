@@ -11,8 +11,8 @@ DataParallel: several devices in one process, and why not
 # **You need** the script of :doc:`0_intro`, and :doc:`2_multigpu` for the probe.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
-# changed line. Many scripts still have it, although PyTorch recommends DDP instead, even on one
-# machine. Without GPUs, DP silently calls the module as it is. Here DP gets two devices and a batch
+# changed line. It is not deprecated, but PyTorch recommends DDP even on one machine, and SpeechBrain
+# has given it up. Without GPUs, DP silently calls the module as it is. Here DP gets two devices and a batch
 # of 8:
 #
 # .. run::
@@ -44,8 +44,7 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel@1 3 3
 #
-# Each step makes two forward passes, one after the other. (For this tiny model, threads gain
-# nothing. "Why not" times a larger one.)
+# Each step makes two forward passes, one after the other.
 
 # %% [markdown]
 # All parts at the same time
@@ -65,7 +64,7 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel 3 3
 #
-# The result equals that of one device with the same batch, up to rounding:
+# (For this tiny model, threads cost more than they gain. "Why not" times a larger one.) The result equals that of one device with the same batch, up to rounding:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[789]

@@ -98,11 +98,6 @@ All-reduce by hand: averaging the gradients without DDP
 #       The optimizer gets the sum. With SGD, this multiplies the learning rate by the number of
 #       ranks.
 #
-#    .. fold:: You call ``all_reduce`` for each gradient instead of once for all. What changes?
-#
-#       The result is the same, but each step takes longer: the GPT of this series would send dozens
-#       of messages.
-#
 #    .. fold:: One rank's model starts with other weights. DDP repairs that. What happens here?
 #
 #       The ranks apply equal gradients to unequal weights, so the difference stays forever, without

@@ -22,7 +22,7 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :edit: average-no-gradients
 #    :confirmed: efe82ebca280
 #
-#    DDP averages gradients only while this attribute is true. DDP is still useful, because its
+#    DDP averages gradients only while ``require_backward_grad_sync`` is true. DDP is still useful, because its
 #    constructor broadcasts the weights of rank 0, so all copies begin equal.
 #
 # .. run::
@@ -389,8 +389,8 @@ axes.margins(y=0.2)
 # steps, and the other two send the weights at every hundredth.
 #
 # **Loss.** Training apart raises the loss by a few percent, and the outer optimizer wins part of
-# that back. The lab uses a momentum of 0.8. With 0.9 the loss was 2.188, because ten outer steps
-# are too few for it. We chose 0.8 by this loss, so do not read DiLoCo's lead as a rule.
+# that back. We chose the lab's momentum, 0.8, by this loss, so do not read DiLoCo's lead
+# as a rule.
 #
 # **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second.
 #

@@ -101,7 +101,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # To see everything in a trace, open the file at https://ui.perfetto.dev.
 #
 # - **Several machines** have several clocks. Align the traces at the *end* of an all-reduce,
-#   because all ranks leave it together.
+#   because all ranks leave it at about the same time.
 # - **On GPUs** the trace also has the kernels. Look at those of NCCL, because the call on the CPU
 #   only enqueues them.
 # - **Many ranks**: `Holistic Trace Analysis
@@ -112,7 +112,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # A hang: the flight recorder
 # ---------------------------
 #
-# A trace is written when a traced epoch ends, so a run that hangs writes none. For hangs, torch has
+# A trace is written when a traced epoch ends, so an epoch that hangs writes none. For hangs, torch has
 # the *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape
 # and lines of code. Over gloo, torch 2.13.0 records by default.
 #

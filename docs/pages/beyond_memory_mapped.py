@@ -35,11 +35,11 @@ Memory-mapped data, converted once
 #    which it asks, so the first line in the loop adds the wait. All other time counts as computing.
 #
 #    So *computing* here means not waiting for data: it includes the wait for other ranks in DDP's
-#    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce takes the
-#    ``MAX``, the time of the rank that has waited longest for its data.
+#    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce of ``waited``
+#    takes the ``MAX``, that of the rank that waited longest for its data.
 #
-#    While Python waits for a batch, a GPU may still compute the last one, so on GPUs the true share
-#    is at least the printed one.
+#    While Python waits for a batch, a GPU may still compute the last one, so a GPU may wait for
+#    data less than the log says.
 #
 # The same slow data, after this edit:
 #
@@ -69,8 +69,8 @@ Memory-mapped data, converted once
 #    :confirmed: c6010ffdac00
 #
 #    - **A batch of all samples.** ``convert`` asks a ``DataLoader`` for one batch with the whole
-#      data set: a list of two tensors, features and targets. This works for any data set whose
-#      samples are tuples of tensors with the same shapes, such as an image and a label.
+#      data set: a list of two tensors, features and targets. This works for any data set of
+#      tuples of tensors, such as an image and a label, if all samples have the same shapes.
 #    - **By one process.** ``run_once_per_node`` calls ``convert`` in one process per :term:`node`,
 #      while the other ranks wait. You can copy its file, ``mingpt/once.py``. If two nodes share a
 #      disk, both write the same content, and the second file replaces the first.

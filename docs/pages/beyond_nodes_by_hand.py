@@ -109,7 +109,8 @@ Several nodes, started by hand without torchrun
 # Three mistakes
 # --------------
 #
-# **A forgotten number.** The script ends at once:
+# **A forgotten number**, as in the often copied ``main.py --nodes … --gpus … --epochs …``. This
+# script ends at once:
 #
 # .. run::
 #    :expect: required: --nr
@@ -117,7 +118,7 @@ Several nodes, started by hand without torchrun
 #
 #    python -m beyond.nodes_by_hand --nodes 2 --gpus 2 50 10
 #
-# **A node that never comes.** The node that waits for it prints nothing for five minutes. In this
+# **A node that never comes.** The node that waits for it says nothing more for five minutes. In this
 # copy of the script it waits about five seconds:
 #
 # .. run::

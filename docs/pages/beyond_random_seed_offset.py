@@ -16,7 +16,7 @@ A seed per rank instead of shards
 #
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
 # rank takes its own positions. So all ranks must know how many samples there are, and where each
-# one is. For a *stream*, data that arrive one after the other, they know neither. Then each rank
+# one is. For a *stream*, data that arrive one after the other, ranks know neither. Then each rank
 # can draw from all data by itself. The script draws from the same 2,048 samples as before, so that
 # we can count what is used twice:
 #
@@ -145,7 +145,7 @@ axes.legend(loc="lower left")
 # -------------------
 #
 # .. page-end:: beyond_random_seed_offset
-#    :next: :doc:`5a_exact`, whose loader makes the data of a step from a seed and a number
+#    :next: :doc:`5a_exact`, whose loader makes the data of a step from the seed and its number
 #
 #    You can now let ranks draw independently, say how much of the data they use, and notice when
 #    they draw the same.

@@ -44,7 +44,8 @@ Scaling the learning rate with the processes
 # -----------------
 #
 # DDP gives the optimizer the *mean* of the gradients. A loop that calls ``all_reduce`` without
-# dividing gives it their *sum*. With SGD, the two differ only by a factor in the rate:
+# dividing gives it their *sum*. With SGD without weight decay, the two
+# differ only by a factor in the rate:
 #
 #    (lr · N) × mean of N gradients = lr × sum of N gradients
 #
@@ -73,7 +74,8 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
 #
-# So if a script sums its gradients for SGD, multiply its rate by N when you port it to DDP.
+# So to port a script that sums its gradients for SGD, multiply its rate by N, and divide its weight
+# decay by N.
 
 # %% [markdown]
 # AdamW hides the difference
@@ -171,9 +173,9 @@ panes[0].legend()
 # %% [markdown]
 # - **The linear model needs no warm-up**, which only delays its training. The curvature of its loss
 #   is the same everywhere, so a rate that is stable later is stable from the first step.
-# - **The deeper model needs it.** At four times the rate it does not settle in these eight epochs,
+# - **The deeper model needs it.** At four times the rate its training breaks down,
 #   because early on, the network changes too quickly for the linear rule (Goyal et al.).
-# - **Scaling does not always pay.** The deeper model trains best with the rate of one process. The
+# - **Scaling does not always pay.** Here the deeper model trains best with the rate of one process. The
 #   linear rule is a first guess, so compare with the unscaled rate on your own model.
 
 # %% [markdown]

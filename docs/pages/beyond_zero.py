@@ -138,7 +138,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    :edit: keep-one-copy
 #    :confirmed: 07ac08c99fd8
 #
-#    ``step()`` never uses ZeRO's own ``state``, and ``state_dict()`` overwrites it, so clear it.
+#    Neither ``step()`` nor ``state_dict()`` needs ZeRO's own ``state``, so clear it.
 #
 # .. run::
 #    :expect: of 20 numbers

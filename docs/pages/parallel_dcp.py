@@ -91,7 +91,7 @@ Checkpoints in shards: save without waiting
 #
 #    torchrun --standalone --nproc_per_node=2 -m docs.labs.save_wait
 #
-# Training waits only while the shards are copied. If a save takes longer than the steps between two
+# Training waits only while the weights are checked and copied. If a save takes longer than the steps between two
 # saves, ``_wait`` waits for the rest.
 #
 # Here ``kill.py`` kills a worker when the loss of step 30 is printed, so the save of step 30 is not
@@ -206,8 +206,7 @@ Checkpoints in shards: save without waiting
 #
 #       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first file
 #       and a part of the second one's. AdamW also counts the steps of each tensor. Every rank has
-#       these counts, and DCP divides them among the other seven files, so rank 0 opens these as
-#       well.
+#       these counts, and DCP divides them among all files but the first, so rank 0 opens all eight.
 #
 #    .. fold:: Could each rank use ``torch.save`` for its own shard?
 #

@@ -72,8 +72,8 @@ HSDP: a copy per node, a shard per GPU
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, about three numbers per weight leave
 # the node: ¾ in each of two all-gathers, because their ring passes on three of four shards, and 1½
 # in the reduce-scatter, because gloo makes it an all-reduce. (NCCL would send 2¼ in all.) With HSDP
-# it is one number, that of the all-reduce between two nodes. (The rest are headers and the messages
-# of the loss and the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
+# it is one number, that of the all-reduce between two nodes. (The rest are headers and small
+# messages, such as the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
 # more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
 # numbers per weight from each.
 

@@ -146,7 +146,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python docs/labs/memory.py large
 #
 # Under bf16 autocast, a block's activations take just over half the bytes and autocast's copies 2
-# bytes per weight. The log-probabilities and checkpoints stay fp32.
+# bytes per weight. The *V* numbers per token and the blocks' inputs stay fp32.
 #
 # If a model does not fit, try these in order:
 #

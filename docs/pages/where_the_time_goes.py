@@ -65,7 +65,7 @@ Where the time goes
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# The times are milliseconds per step. Compare the columns of a row, not the rows, because the
+# The times are means over steps, in milliseconds. Compare the columns of a row, not the rows, because the
 # networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. The column
 # ``no_sync`` is computing, measured again in steps that send nothing. It leaves out DDP's copies of
 # the gradients into the bucket and back, which show in ``large model``.
@@ -153,9 +153,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #      - what it means
 #      - remedy
 #    * - loader, on all ranks
-#      - reading or decoding is slower than training
+#      - reading or decoding takes long
 #      - ``DataLoader(..., num_workers=2)`` reads ahead while the model computes;
-#        ``prefetch_factor`` sets how many batches. On GPUs also ``pin_memory=True``. Or convert the
+#        ``prefetch_factor`` sets how many, per worker. On GPUs also ``pin_memory=True``. Or convert the
 #        data once, to a file that is mapped into memory (:doc:`beyond_memory_mapped`)
 #    * - loader, on one rank
 #      - its disk or its share of the data is slower; the other ranks show it as waiting
@@ -191,9 +191,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # Two cautions:
 #
 # - **Overlap.** The lab puts all gradients into one :term:`bucket`, with ``bucket_cap_mb=1000``, so
-#   the only all-reduce begins when ``backward()`` has ended, and the parts add up. With several
-#   buckets, ``backward()`` hides a part of the communication (:doc:`1a_speed`). Then what counts is
-#   the step minus the same step within ``no_sync()``.
+#   the only all-reduce begins when ``backward()`` has ended, and the parts add up. Several buckets
+#   overlap with ``backward()`` (:doc:`1a_speed`), but not under this hook, which waits for each.
+#   Remove it, and compare the step with the same step within ``no_sync()``.
 # - **GPUs.** A call on a GPU only enqueues work, and returns before it is done. Call
 #   ``torch.accelerator.synchronize()`` before you read the clock, or record a trace with
 #   ``torch.profiler``.
@@ -218,8 +218,3 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #       This number counts communication and waiting as computing. The step minus the same step
 #       within ``no_sync()`` is about the two together, and the shortest all-reduce among the ranks
 #       is the communication.
-#
-#    .. fold:: With ``num_workers=2`` the loader's part vanishes, and the step becomes only a little shorter. Why?
-#
-#       Either the loader's part was small, or another part has grown. The loader's workers are
-#       processes, and they slow down the computation if all cores are busy.

@@ -385,8 +385,8 @@ From your script to DDP
 #    .. fold:: You stop with ``if accuracy > 0.97: break``, at the end of the loop, which only rank 0 reaches. What happens?
 #
 #       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for rank
-#       0: they fail when its connection closes, or hang until a timeout. Test on all ranks, which
-#       have the same accuracy, after rank 0 has saved: put rank 0's lines under
+#       0: they fail when its connection closes, or hang until a timeout. Let every rank test the
+#       accuracy, which is the same, after rank 0 has saved: put rank 0's lines under
 #       ``if dist.get_rank() == 0:`` instead of the ``continue``.
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?

@@ -15,6 +15,7 @@ import ast
 import hashlib
 import json
 import lzma
+import math
 import os
 import sys
 import tempfile
@@ -60,9 +61,14 @@ def live(case: Case):
             text = case.text if file == files[0] else source.read_text(encoding="utf-8")
             file.write_text(text, encoding="utf-8")
 
-        def play(files, acts):
-            runs.append(observe(files, acts))
-            return runs[-1]
+        def play(files, acts, **options):
+            number = len(runs)
+            runs.append(None)  # its place, before another one begins
+            return keep(number, observe(files, acts, **options))
+
+        def keep(number, observed):
+            for runs[number] in observed:
+                yield runs[number]
 
         seen, findings = examine(case.exercise, files, play)
     left = [process.process for process in seen.processes if alive(process.process["pid"])]
@@ -74,7 +80,14 @@ def replay(case: Case, runs: list[list[dict]]):
     """Judge recorded runs as a check judges live ones: which run was judged, and the findings."""
     following = iter(runs)
     file = Path(case.exercise.file)
-    return examine(case.exercise, [file], lambda files, acts: Run(next(following)))
+    return examine(case.exercise, [file], lambda files, acts, **_: _by_act(next(following)))
+
+
+def _by_act(facts):
+    """A recorded run, as it was after each act."""
+    begins = [fact["t"] for fact in facts if fact["kind"] == "act"]
+    for end in (*begins[1:], math.inf):
+        yield Run([fact for fact in facts if fact["t"] < end])
 
 
 def read(case: Case) -> list[list[dict]]:

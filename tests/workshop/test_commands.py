@@ -16,6 +16,7 @@ from workshop import __main__ as commands
 from workshop import show
 from workshop.by_epoch import Run
 from workshop.exercises import exercises
+from workshop.folder import Folder
 
 FIRST = "multigpu/one-line"
 NUMBER = len(exercises())
@@ -49,7 +50,7 @@ def replayed(tmp_path, monkeypatch, capsys):
     def observe(files, acts, limit, tell):
         text = files[0].read_text()
         case = next(case for case in CASES.values() if case.text == text)
-        return Run(read(case)[acts[0].asked["processes"] == 3])
+        yield Run(read(case)[acts[0].asked["processes"] == 3])
 
     def run(*words):
         status = commands.main(["--dir", str(tmp_path / "mine"), *words])
@@ -99,6 +100,15 @@ def test_hints_solution_list_and_report(replayed, tmp_path):
     assert status == 0 and "nobody: nothing done yet" in said
     rows = [line.split() for line in said.splitlines()]
     assert any(row[1:3] == ["–", f"1/{NUMBER}"] for row in rows)  # `ready` has not run
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_an_exercise_begins_in_an_empty_folder(name, tmp_path):
+    exercise, folder = exercises()[name], Folder(tmp_path / "mine")
+    script, fresh = folder.start(exercise)
+    assert fresh and script.read_text() == exercise.start
+    beside = {str(file.relative_to(folder.path / name)) for file in folder.files(exercise)}
+    assert beside == {exercise.file, *exercise.others}
 
 
 def test_a_path_is_walked_by_commands(replayed):

@@ -45,9 +45,9 @@ for name, without in BEYOND.items():
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
     gpt.same_gradient, gpt.prints_the_same, gpt.steps_by_the_scaler, gpt.saves_the_scaler,
-    group.ends_well,
+    gpt.waits_for_the_last_save, group.ends_well,
 ]  # fmt: skip
-OWN = {  # of a lesson of parallel/: a check for each edit, and what they do not show
+OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
     "checkpoint_activations": [sharding.computes_again],
     "zero_by_hand": [
         sharding.keeps_its_state, sharding.keeps_its_gradients, sharding.keeps_its_weights,
@@ -55,13 +55,19 @@ OWN = {  # of a lesson of parallel/: a check for each edit, and what they do not
     ],
     "fsdp": [sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes],
     "hsdp": [sharding.sends_its_sums],
-    "dcp": [sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes],
+    "dcp": [
+        sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
+        sharding.names_whole_folders, sharding.shares_metadata_last,
+    ],
 }  # fmt: skip
+FIRST = [sharding.names_whole_folders]  # a folder that is deleted too early ends in a hang
+AFTER_A_RESTART = [sharding.shares_metadata_last, gpt.resumes]
 for name, own in OWN.items():
+    early, late = ([one for one in own if one in some] for some in (FIRST, AFTER_A_RESTART))
     OF[name] = [
-        group.is_python, group.all_take_part, *(one for one in own if one is not gpt.resumes),
-        gpt.same_gradient, gpt.prints_the_same, *(one for one in own if one is gpt.resumes),
-        group.ends_well,
+        group.is_python, *early, group.all_take_part,
+        *(one for one in own if one not in early + late),
+        gpt.same_gradient, gpt.prints_the_same, *late, gpt.waits_for_the_last_save, group.ends_well,
     ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,

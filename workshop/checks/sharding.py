@@ -1,5 +1,7 @@
 """What each process keeps and sends if a model is divided, beside the lesson's script."""
 
+import os
+
 from ..verdicts import check
 from .evidence import and_ending
 
@@ -105,6 +107,47 @@ def saves_its_shards(run):
     saved = [worker for worker in workers if any(fact["together"] for fact in worker.all("saved"))]
     told = f"{len(saved)} of {len(workers)} processes save shards"
     return (len(saved) == len(workers), told) if workers else None
+
+
+@check("parallel_dcp", "save-shards", "parallel")
+def names_whole_folders(run):
+    """The small file is replaced when the folder that it names is whole.
+
+    After a kill, it says which shards to load. DCP writes .metadata last, when all ranks have
+    written theirs: replace the file after that. An asynchronous save gives a future to wait for.
+    """
+    pairs = []
+    for node in {worker.node for worker in run.attempts[0].trained}:
+        here = [worker for worker in run.attempts[0].trained if worker.node == node]
+        written = sorted((f for w in here for f in w.all("renamed")), key=lambda fact: fact["t"])
+        folders = [fact for fact in written if fact["path"].endswith("/.metadata")]
+        files = [fact for fact in written if fact["path"].endswith(".pt")]
+        pairs += zip(folders, files, strict=False)
+    for folder, file in pairs:
+        if file["t"] < folder["t"]:
+            told = f"{run.who(file)} replaced {file['path']}"
+            return False, f"{told} before {folder['path']} was there"
+    return (True, f"{len(pairs)} times") if pairs else None
+
+
+@check("parallel_dcp", "share-with-a-new-node", "parallel")
+def shares_metadata_last(run):
+    """A node that gets shards from another gets .metadata last.
+
+    Without it a folder is not whole. If the copy is interrupted after .metadata has come, the next
+    start takes half a folder for a whole one.
+    """
+    number = 0  # of folders
+    for worker in [worker for attempt in run.attempts[1:] for worker in attempt.trained]:
+        whole = {}
+        for fact in worker.all("opened", "renamed"):
+            folder, name = os.path.split(fact["path"])
+            if name.startswith(".metadata"):
+                whole[folder] = name
+            elif folder in whole:
+                return False, f"{worker.name} wrote {fact['path']} after {whole[folder]}"
+        number += len(whole)
+    return (True, f"in {number} folders") if number else None
 
 
 @check("parallel_dcp", "save-in-the-background", "parallel")

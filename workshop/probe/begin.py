@@ -3,6 +3,8 @@
 import functools
 import gc
 import sys
+import threading
+import time
 from pathlib import Path
 
 import _ddp_doctor as recorder
@@ -16,8 +18,23 @@ recorder.PARTS.append("samples")
 def _watch_utils(utils):
     if choose := getattr(utils, "set_device", None):
         utils.set_device = recorder.around(choose, lambda i: recorder.fact("device", index=i))
+    if getattr(utils, "write", None):
+        _slow_down(utils, "write", 0.2)
     if parse := getattr(utils, "parse_args", None):
         utils.parse_args = recorder.around(parse, _note_arguments)
+
+
+def _slow_down(place, name, seconds):
+    """A thread that saves takes a while, so that a script which does not wait for it is found."""
+    function = getattr(place, name)
+
+    @functools.wraps(function)
+    def slow(*args, **kwargs):
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(seconds)
+        return function(*args, **kwargs)
+
+    setattr(place, name, slow)
 
 
 def _note_arguments(manual, resume=False, *_, **__):
@@ -37,6 +54,11 @@ def _watch_asking(module):
     module.is_available = asked
 
 
+def _watch_shards(filesystem):
+    _slow_down(filesystem.FileSystemWriter, "finish", 0.6)  # writes .metadata
+
+
 imports.after("utils", _watch_utils)
+imports.after("torch.distributed.checkpoint.filesystem", _watch_shards)
 for name in ("torch.cuda", "torch.accelerator"):
     imports.after(name, _watch_asking)

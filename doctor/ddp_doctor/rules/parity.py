@@ -17,8 +17,8 @@ def parity(run):
     """Several processes do not train as one with the same global batch.
 
     The gradients of all ranks must be averaged exactly once: do not sum them, and do not divide the
-    loss by the number of ranks as well. Adam hides a wrong scale, but clipping, weight decay and
-    SGD do not.
+    loss by the number of ranks as well. Adam and AdamW hide a wrong scale, but clipping and SGD
+    do not.
     """
     steps, _ = _compared(run)
     if steps and steps[-1][0] > SAME and not steps[-1][2]["batch_norm"]:
