@@ -24,12 +24,11 @@ Multi-GPU training
 #    {multigpu}
 #
 # Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
-# parameters, and a step takes a fraction of a millisecond, which is less than the two processes
-# need to average the gradients.
+# parameters, and a step takes about a millisecond, which is less than the two processes need to
+# average the gradients.
 #
 # Seven edits lead to this script, and each brings its own imports. After each edit, this page runs
-# the new script for one epoch.
-# With ``--probe``, every process reports in two lines what it did.
+# the new script for one epoch. With ``--probe``, every process reports in two lines what it did.
 
 # %% [markdown]
 # One process per device

@@ -16,7 +16,7 @@ minGPT training
 #
 # The model is in ``mingpt/model.py``. Its trainer, ``mingpt/trainer.py``, is ``multinode.py`` with
 # eleven edits. By default it trains on the source text of the modules of Python's standard library.
-# Here it trains for 60 of its 2,000 steps:
+# Here it trains for 60 steps, not 2,000:
 #
 # .. run::
 #    :expect: val loss [1-4]\.\d+ over 32,768 tokens
@@ -87,7 +87,7 @@ minGPT training
 # A model, a text, a configuration
 # --------------------------------
 #
-# DDP takes any module. But ``multinode.py`` builds its own linear layer, invents its data, and
+# DDP takes other modules, too. But ``multinode.py`` builds its own linear layer, invents its data, and
 # computes a mean squared error.
 #
 # .. lesson-diff:: mingpt

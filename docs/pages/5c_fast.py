@@ -120,9 +120,9 @@ Fast training
 #    step 1 to 5 % slower (``tools/bench/results/ddp_cost.txt``).
 #
 #    After its first backward pass, DDP sorts the gradients by arrival. With more than two ranks,
-#    their order decides how the sums round. So ``_load_checkpoint`` makes one pass and ignores its
-#    gradients, or a resumed run's first step would use unsorted buckets. Without this pass, a run
-#    resumed on four CPU processes ended 4e-7 off an undisturbed one.
+#    their order decides how the sums round. So that a resumed run's first step uses sorted buckets,
+#    ``_load_checkpoint`` makes one pass and ignores its gradients. Without this pass, a run resumed
+#    on four CPU processes ended 4e-7 off an undisturbed one.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
 #    step and the memory of one set of gradients.
@@ -234,7 +234,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
-#   ``--compile`` is slower as well: 1.01, or × 0.71, where *two threads* has 1.42. The cause is
+#   ``--compile`` is slower as well: 1.01 against 1.42 of *two threads*, so × 0.71. The cause is
 #   MKL, which compiled code uses: alone it gives × 0.63 (second row). ``bf16`` and ``--compile``
 #   suit GPUs: :doc:`5d_gpus`.
 

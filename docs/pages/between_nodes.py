@@ -73,7 +73,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
-# times the bandwidth it takes a tenth to a fifth of that.
+# times the bandwidth it takes a twelfth to a sixth of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
 # Mbit/s, where sending takes about a second anyway.
@@ -82,8 +82,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # The prediction
 # --------------
 #
-# ``predicted`` adds the formula of :doc:`1a_speed` for an all-reduce to the time of both nodes'
-# step, measured without sending:
+# ``predicted`` is a step of both nodes, measured without sending, plus the all-reduce of
+# :doc:`1a_speed`:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth
 #
@@ -94,7 +94,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it, by up to a third over the limited
+# the work of TCP and gloo. So the measured speed is below it, by up to a quarter over these limited
 # links. The table above and the one below vary from run to run: the link at 100 Mbit/s and 1 ms has
 # other times in each. Without limit and latency, gloo's work decides, and the prediction is wrong:
 # it says that two nodes win, and they lose.

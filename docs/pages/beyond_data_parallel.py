@@ -64,7 +64,8 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel 3 3
 #
-# (For this tiny model, threads cost more than they gain. "Why not" times a larger one.) The result equals that of one device with the same batch, up to rounding:
+# (Threads cost this tiny model more than they gain; for a larger one, see "Why not".) The result
+# equals that of one device with the same batch, up to rounding:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[789]

@@ -25,8 +25,8 @@ Several nodes, started by hand without torchrun
 #
 #    ``--init`` says where the processes meet. :torch:`torch.distributed.init_process_group` takes
 #    it as ``init_method``, a URL that may also carry the rank and the world size. (With the
-#    arguments ``rank=`` and ``world_size=`` instead, torch would turn ``file:store`` into
-#    ``/store``.)
+#    arguments ``rank=`` and ``world_size=`` instead, torch under Python 3.11 turns ``file:store``
+#    into ``/store``.)
 #
 #    ``timeout`` limits the wait. Otherwise a rank on gloo waits 30 minutes for a node that never
 #    comes. It also limits each :term:`collective`, so no rank may be five minutes late.

@@ -50,8 +50,8 @@ HSDP: a copy per node, a shard per GPU
 #
 # FSDP and DDP gave the same loss (:doc:`parallel_fsdp`). For each of the four sharded modules there
 # is now a reduce-scatter among the two processes of the node. Then each process has its shard's
-# gradient, summed over its node. An all-reduce with the process that keeps the same shard on the
-# other node adds the rest.
+# gradient, averaged over its node. An all-reduce with the process that keeps the same shard on the
+# other node averages both.
 
 # %% [markdown]
 # What crosses the network
@@ -70,8 +70,8 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, about three numbers per weight leave
-# the node: ¾ in each of two all-gathers, because their ring passes on three of four shards, and 1½
-# in the reduce-scatter, because gloo makes it an all-reduce. (NCCL would send 2¼ in all.) With HSDP
+# the node: ¾ in each of two all-gathers, as one rank passes three of four shards to the other node,
+# and 1½ in the reduce-scatter, which gloo makes an all-reduce. (NCCL would send 2¼ in all.) With HSDP
 # it is one number, that of the all-reduce between two nodes. (The rest are headers and small
 # messages, such as the gradient's length.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
 # more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*

@@ -145,7 +145,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    python docs/labs/memory.py large
 #
-# Under bf16 autocast, a block's activations take just over half the bytes and autocast's copies 2
+# Under bf16 autocast, a block's activations shrink to just over half, and autocast's copies add 2
 # bytes per weight. The *V* numbers per token and the blocks' inputs stay fp32.
 #
 # If a model does not fit, try these in order:

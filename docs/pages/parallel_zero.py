@@ -153,7 +153,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #    python docs/labs/distance.py multigpu_torchrun.pt zero_by_hand_1.pt zero_by_hand_2.pt zero_by_hand.pt
 #
 # With more processes, a reduce-scatter may add in another order than an all-reduce, so the last
-# digits differ.
+# digits may differ.
 
 # %% [markdown]
 # What it costs

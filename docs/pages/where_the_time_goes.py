@@ -65,7 +65,7 @@ Where the time goes
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# The times are means over steps, in milliseconds. Compare the columns of a row, not the rows, because the
+# In milliseconds, means over the faster half of the steps. Compare the columns of a row, not the rows, because the
 # networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. The column
 # ``no_sync`` is computing, measured again in steps that send nothing. It leaves out DDP's copies of
 # the gradients into the bucket and back, which show in ``large model``.

@@ -265,9 +265,9 @@ From your script to DDP
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** After the fifth edit both ranks still print. In this copy
-# of that script, ``evaluate`` no longer sums over the ranks, so each rank decides by the loss of
-# its own half:
+# **Ranks decide by different numbers.** In this copy of the script of the fifth edit, where both
+# ranks still print, ``evaluate`` no longer sums over the ranks, so each decides by the loss of its
+# own half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
@@ -360,7 +360,7 @@ From your script to DDP
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and
-#       into the optimizer, because DDP broadcasts the model but not the optimizer.
+#       into the optimizer, because DDP broadcasts weights only when it is constructed.
 #       :doc:`3_fault_tolerance` saves and resumes all of the state.
 #
 #    Logging
