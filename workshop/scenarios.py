@@ -243,7 +243,8 @@ def _beyond(file):
 def _beside_the_lesson(exercise, files, play):
     """Play the acts, and at the same time those of the solution.
 
-    The first act of a path shows all its steps but one about a restart. Without them, it ends.
+    The first act of a path shows all its steps but one about a restart. If it has not made them, or
+    a mistake, the others are not played.
     """
     acts, stop = _package(exercise), threading.Event()
     mine, theirs = play(files, acts), _reference(exercise, acts, play, stop)
@@ -263,7 +264,8 @@ def _beside_the_lesson(exercise, files, play):
             new = judge(seen, later)
             findings = [one for one in findings if one.check not in later] + new
             if exercise.steps:
-                if exercise.reached(findings) < len(due):
+                wrong = any(one.ok is False for one in findings)
+                if wrong or exercise.reached(findings) < len(due):
                     break
                 later = [one for one in later if one.name in restart]
     return seen, findings
