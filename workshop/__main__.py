@@ -166,7 +166,7 @@ def _hint(folder, options):
     failed = [e for e in folder.of(exercise, "check") if e.get("failed")]
     name = failed[-1]["failed"] if failed else exercise.check  # what the last check found
     check = next((one for one in exercise.checks if one.name == name), exercise.checks[0])
-    about = exercise.fitting(check)
+    about = exercise.fitting(check, folder.reached(exercise))
     seen = f" Seen: {failed[-1]['seen']}." if failed and exercise.symptom else ""
     first = failed[-1]["hint"] if failed else check.hint
     hints = [f"{check.sentence}{seen} {first}", about.second_hint, about.third_hint]

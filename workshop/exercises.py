@@ -64,8 +64,8 @@ class Exercise:
             return [
                 replace(one, page=about[one.name].page, edit=about[one.name].name)
                 if one.name in about
-                else replace(one, page=self.lesson.page or one.page)
-                if one.name == "resumes"
+                else replace(one, page=self.lesson.page or self.stage.edit.page or one.page)
+                if one.name in ("resumes", "prints-the-same")
                 else one
                 for one in OF[self.lesson.name]
             ]
@@ -82,9 +82,9 @@ class Exercise:
     def failure(self, findings: list[Finding], reached: int = 0, crash: str = "") -> Finding | None:
         """What to fix first; None if every check passes. `crash` says how the script failed.
 
-        On a path, what breaks a step made comes first, and what later ones are about may fail. A
-        crash comes before that, unless the exercise's own check fails too, or ranks called
-        different collectives and say only that.
+        On a path, what breaks a step made comes first, then numbers that differ, and what
+        later ones are about may fail. A crash comes before that, unless the exercise's own check
+        fails too, or ranks called different collectives and say only that.
         """
         made, later = (
             {_edit_of(step) for step in steps}
@@ -92,7 +92,9 @@ class Exercise:
         )
         false = [finding for finding in findings if finding.ok is False]
         due = [finding for finding in false if finding.check.edit not in later]
-        due.sort(key=lambda finding: finding.check.edit not in made)
+        same = ("same-gradient", "prints-the-same")  # before a model is divided, gradients differ
+        due.sort(key=lambda one: not (reached and one.check.name in same))
+        due.sort(key=lambda one: one.check.edit not in made)
         own = [finding for finding in due if finding.check.name == self.check and not self.steps]
         named = [f for f in due if crash in f.evidence or f.check.name == "all-take-part"]
         return next(iter((own + named if crash else []) + due), first_failure(findings))
@@ -103,11 +105,12 @@ class Exercise:
         cures = [cure for sign, cure in _table()["cures"] if re.search(sign, finding.evidence)]
         return next(iter(cures), finding.check.hint)
 
-    def fitting(self, check: Check) -> "Exercise":
-        """The exercise whose hints fit a check that fails here."""
+    def fitting(self, check: Check, reached: int = 0) -> "Exercise":
+        """The exercise whose hints fit a check that fails here; for one of no step, the next."""
         name = f"{self.lesson.name}/{check.edit}"
-        if step := next((step for step in self.steps if step.name == name), None):
-            return step
+        if self.steps:
+            following = self.steps[min(reached, len(self.steps) - 1)]
+            return next((step for step in self.steps if step.name == name), following)
         return self if check.name == self.check else exercises().get(name, self)
 
 

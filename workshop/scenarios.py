@@ -243,8 +243,8 @@ def _beyond(file):
 def _beside_the_lesson(exercise, files, play):
     """Play the acts, and at the same time those of the solution.
 
-    The first act of a path shows all its steps but one about a restart. If it has not made them, or
-    a mistake, the others are not played.
+    The first act of a path shows all its steps but one about a restart, and is what is shown. If it
+    has not made them, or has a mistake, the others are not played.
     """
     acts, stop = _package(exercise), threading.Event()
     mine, theirs = play(files, acts), _reference(exercise, acts, play, stop)
@@ -255,14 +255,14 @@ def _beside_the_lesson(exercise, files, play):
         at_end.enter_context(contextlib.closing(theirs))
         pool = at_end.enter_context(ThreadPoolExecutor(1))
         at_end.callback(stop.set)
-        findings, later = [], exercise.checks
+        seen, findings, later = None, [], exercise.checks
         for _ in acts:
             beside = pool.submit(next, theirs, None)
             if (run := next(mine, None)) is None:
                 break
-            seen, seen.reference = run, beside.result()
-            new = judge(seen, later)
-            findings = [one for one in findings if one.check not in later] + new
+            run.reference = beside.result()
+            findings = [one for one in findings if one.check not in later] + judge(run, later)
+            seen = seen if seen and exercise.steps else run
             if exercise.steps:
                 wrong = any(one.ok is False for one in findings)
                 if wrong or exercise.reached(findings) < len(due):

@@ -45,7 +45,7 @@ for name, without in BEYOND.items():
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
     gpt.same_gradient, gpt.prints_the_same, gpt.steps_by_the_scaler, gpt.saves_the_scaler,
-    gpt.waits_for_the_last_save, group.ends_well,
+    saving.saved_once, gpt.waits_for_the_last_save, group.ends_well,
 ]  # fmt: skip
 OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
     "checkpoint_activations": [sharding.computes_again],
@@ -53,8 +53,10 @@ OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what t
         sharding.keeps_its_state, sharding.keeps_its_gradients, sharding.keeps_its_weights,
         gpt.resumes,
     ],
-    "fsdp": [sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes],
-    "hsdp": [sharding.sends_its_sums],
+    "fsdp": [
+        sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes, saving.saved_once,
+    ],
+    "hsdp": [sharding.sends_its_sums, saving.saved_once],
     "dcp": [
         sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
         sharding.names_whole_folders, sharding.shares_metadata_last,

@@ -30,7 +30,7 @@ def prints_the_same(run):
     """The losses that it prints are those of the lesson's script.
 
     Compare your numbers with the lesson's: which lines are missing, from which step on do they
-    differ, and is it by a factor?
+    differ, and is it by a factor? If only after a resume: what was not saved, or not restored?
     """
     right = _lines(run.reference)
     if told := _difference(run, right):

@@ -91,7 +91,8 @@ def order_changes(run):
                     f"{known[order]}: {shown(samples)}"
                 )
             if samples == sorted(samples) and len(samples) > 2:
-                return False, f"{worker.name} saw epoch {epoch} in the dataset's order, unshuffled"
+                told = f"{worker.name} saw epoch {epoch} in the dataset's order"
+                return False, f"{told}: shuffle is False"
             known[order] = epoch
             number = max(number, len(known))
     return (True, f"{number} epochs, {number} orders") if number > 1 else None
