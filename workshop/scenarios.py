@@ -208,7 +208,7 @@ def _multigpu_torchrun(file, processes=2):
 
 
 def _multinode(file, nodes=("node2", "node2")):
-    """First a process on each of `nodes`. Then one per node: node1, with an empty disk, has rank 0.
+    """First a process on each of `nodes`. Then one per node: only that in the middle has a file.
 
     Each process gets its ranks in the environment, as from a scheduler.
     """
@@ -227,7 +227,7 @@ def _multinode(file, nodes=("node2", "node2")):
             starts.append(Start([sys.executable, file, str(total), "2", RAGGED], env, node))
         return Act(starts, asked)
 
-    return [act(3, nodes), act(5, ("node1", "node2"))]
+    return [act(3, nodes), act(5, ("node1", "node2", "node4"))]
 
 
 def _zero(file):
@@ -286,8 +286,8 @@ def _package(exercise):
         words = ["torchrun", "-m", module, *trained, *options.split()]
         starts = [Start(words, _place(rank, nodes), node) for rank, node in enumerate(nodes)]
         alone = [words[0], "--standalone", f"--nproc_per_node={places or 2}", *words[1:]]
-        processes = 2 * len(nodes) or int(places or 2)
-        acts.append(Act(starts or [Start(alone)], {"processes": processes}))
+        asked = {"processes": 2 * len(nodes) or int(places or 2), "nodes": nodes}
+        acts.append(Act(starts or [Start(alone)], asked))
     return acts
 
 

@@ -20,7 +20,7 @@ from workshop.verdicts import Finding, passed
 ANSWERS = Path(__file__).with_name("answers.toml")
 EVIDENCE = {  # for starts whose check can fail for another reason too
     "multigpu/distribute-the-data": "samples 0, 1, 2 … more than once: 2,048 of 2,048",
-    "multinode/the-same-half": "in epoch 4, ranks 0 and 1 saw samples",
+    "multinode/the-same-half": "in epoch 4, ranks 0, 1 and 2 saw samples",
     "multigpu/waiting-for-rank-1": (
         r"of rank 0 is \w+ .*\(multigpu.py:\d+\) in epoch 1, that of rank 1 is backward"
     ),

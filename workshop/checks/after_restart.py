@@ -116,7 +116,7 @@ def from_the_newest(run):
             f"{worker.name} ({worker.node}) began after epoch {worker.started_after}"
             for worker in found[0].trained
         )
-        return False, f"node1 came back with an empty disk; {told}"
+        return False, f"node1 and node4 have empty disks; {told}"
     return _judge(run)
 
 
@@ -139,7 +139,8 @@ def with_the_optimizer(run):
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
         before = _before(run, worker)
         known, now = _rates(before), _rates(worker)
-        if _as_many(run) and len(known) == 1 and now and not now & known:
+        grown = {rate * len(again.trained) / len(run.attempts[0].trained) for rate in known}
+        if len(known) == 1 and now and not now & (known | grown):  # with the number of ranks
             return False, (
                 f"after the restart, the learning rate of {worker.name} was {min(now):g}; before, "
                 f"it was {min(known):g}"

@@ -121,7 +121,7 @@ def device_of_its_own(run):
     """
     chosen = 0
     for attempt in run.attempts:
-        for node in {worker.node for worker in attempt.ranks}:
+        for node in dict.fromkeys(worker.node for worker in attempt.ranks):
             workers = [w for w in attempt.ranks if w.node == node]
             if none := [worker for worker in workers if not worker.first("device")]:
                 return False, f"{ranks(none)} chose no device: call utils.set_device"

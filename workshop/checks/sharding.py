@@ -117,7 +117,7 @@ def names_whole_folders(run):
     written theirs: replace the file after that. An asynchronous save gives a future to wait for.
     """
     pairs = []
-    for node in {worker.node for worker in run.attempts[0].trained}:
+    for node in dict.fromkeys(worker.node for worker in run.attempts[0].trained):
         here = [worker for worker in run.attempts[0].trained if worker.node == node]
         written = sorted((f for w in here for f in w.all("renamed")), key=lambda fact: fact["t"])
         folders = [fact for fact in written if fact["path"].endswith("/.metadata")]
