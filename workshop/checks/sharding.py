@@ -80,6 +80,21 @@ def _sums(kept):
     return "; ".join(texts) or "none"
 
 
+@check("parallel_fsdp", "save-whole-tensors", "parallel")
+def saves_on_every_node(run):
+    """On every node, a process saves.
+
+    Nodes share no disk, so a lost node takes its files with it. The rank counts over all nodes;
+    the local rank counts on one.
+    """
+    nodes = dict.fromkeys(worker.node for worker in run.attempts[0].trained)
+    wrote = {save.worker.node for save in run.saves if save.numbers}  # tokens have none
+    for node in nodes if wrote else ():
+        if node not in wrote:
+            return False, f"of {', '.join(nodes)}, {node} wrote no checkpoint"
+    return (True, f"on {len(nodes)}") if wrote else None
+
+
 @check("parallel_memory", None, "parallel")
 def computes_again(run):
     """The backward pass computes the activations of each block again.
