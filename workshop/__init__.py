@@ -1,6 +1,7 @@
 """The workshop: exercises made from the lessons' edits. Checks judge what a script does.
 
-scenarios.py  how a check runs a script: observed by ddp_doctor, and limited
+acts.py    how a check runs commands: observed by ddp_doctor, and limited
+scenarios.py  what a check runs of each lesson
 probe/     what only the workshop records, inside every process
 by_epoch.py   what was recorded, by attempt, rank, epoch and step
 verdicts.py   checks: pure functions over the facts; checks/ holds them

@@ -28,10 +28,10 @@ from tools.errors import UserError, exit_status
 from tools.series import stages
 
 from . import ready, room, scenarios, show
+from .acts import LIMIT, observe
 from .checks.evidence import ending
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
-from .scenarios import LIMIT, observe
 from .show import say, wrapped
 
 

@@ -13,7 +13,7 @@ The workshop's part of the probe adds these facts to those of ddp_doctor:
     meanwhile   an asynchronous save began
     fault       the failure that the check itself causes
 
-scenarios.py adds `output`, and to `act` what it `asked` for.
+acts.py adds `output`, and to `act` what it `asked` for.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pathlib import PurePath
 from ddp_doctor import recorded_run
 
 SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
-IDLE = "20 s without work"  # a limit of scenarios.py
+IDLE = "20 s without work"  # a limit of acts.py
 
 
 @dataclass(eq=False)

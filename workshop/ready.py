@@ -14,9 +14,9 @@ from tools.errors import UserError
 from tools.processes import psutil, run
 
 from . import scenarios
+from .acts import LIMIT, MOST, Act, Start, last, observe
 from .exercises import ROOT, exercises
 from .folder import Folder
-from .scenarios import LIMIT, MOST, Act, Start, last, observe
 from .show import say
 from .verdicts import first_failure
 

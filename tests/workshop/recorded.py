@@ -29,8 +29,9 @@ import pytest
 from tests.processes import ROOT, alive
 from tests.workshop.cases import CASES, Case
 from tools.pages.keys import code
+from workshop.acts import observe
 from workshop.by_epoch import Run
-from workshop.scenarios import examine, observe
+from workshop.scenarios import examine
 
 FOLDER = Path(__file__).with_name("facts")
 COMMAND = "python -m tests.workshop.recorded"
@@ -149,7 +150,7 @@ def key(case: Case) -> str:
 @cache
 def _around():
     """What each case runs beside its script."""
-    files = [ROOT / name for name in (*FILES, "workshop/scenarios.py")]
+    files = [ROOT / name for name in (*FILES, "workshop/acts.py", "workshop/scenarios.py")]
     files += [file for folder in PROBES for file in sorted((ROOT / folder).rglob("*.py"))]
     return "".join(_code(file.read_text(encoding="utf-8")) for file in files)
 

@@ -7,7 +7,7 @@ import sys
 from ddp_doctor.observer import PROBE
 from tests.faults import same
 from tests.processes import ROOT, run
-from workshop.scenarios import PART
+from workshop.acts import PART
 
 
 def test_it_changes_nothing(tmp_path):
