@@ -116,9 +116,16 @@ def computes_again(run):
 def saves_its_shards(run):
     """Each process saves the shards that it keeps, and none gathers whole weights for it.
 
-    All processes call torch.distributed.checkpoint's save, with tensors that are sharded.
+    All processes call torch.distributed.checkpoint's save, with the sharded tensors of the model
+    and of the optimizer's state.
     """
     workers = run.attempts[0].trained
+    for fact in [fact for w in workers for fact in w.all("saved") if fact["together"]]:
+        for part in fact["parts"]:
+            for what, share in (("weights", part["weights"]), ("state", part["state"])):
+                if share is not None and share < 1:
+                    told = f"{share:.0%} of its shards of the optimizer's {what}"
+                    return False, f"{run.who(fact)} saves {told}"
     saved = [worker for worker in workers if any(fact["together"] for fact in worker.all("saved"))]
     told = f"{len(saved)} of {len(workers)} processes save shards"
     return (len(saved) == len(workers), told) if workers else None
