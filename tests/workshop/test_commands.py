@@ -149,8 +149,7 @@ def test_a_hint_is_about_what_fails_now_and_one_cause_is_told_once(replayed):
 def test_a_hint_about_no_step_is_that_of_the_step_to_make():
     path = exercises()["multinode"]
     (crashed,) = [one for one in path.checks if one.name == "ends-well"]
-    hints = [path.fitting(crashed, reached).name for reached in (0, 1, 2)]
-    assert hints == [path.steps[0].name, path.steps[1].name, path.steps[1].name]
+    assert [path.fitting(crashed, reached) for reached in (0, 1, 2)] == [*path.steps, path.steps[1]]
 
 
 def test_nothing_of_the_learners_is_overwritten(replayed):
