@@ -159,8 +159,8 @@ def _package(exercise):
         words = ["torchrun", "-m", module, *trained, *options.split()]
         starts = [Start(words, _place(rank, nodes), node) for rank, node in enumerate(nodes)]
         alone = [words[0], "--standalone", f"--nproc_per_node={places or 2}", *words[1:]]
-        asked = {"processes": 2 * len(nodes) or int(places or 2), "nodes": nodes}
-        acts.append(Act(starts or [Start(alone)], asked))
+        processes = 2 * len(nodes) or int(places or 2)
+        acts.append(Act(starts or [Start(alone)], {"processes": processes}))
     return acts
 
 

@@ -72,11 +72,11 @@ Multi-GPU training
 #    :confirmed: a1c4bffe1274
 #
 #    :torch:`torch.distributed.init_process_group` connects the processes, which then form a
-#    :term:`process group`. By default (``env://``), it reads four environment variables. ``RANK`` is the rank of
-#    this process, and ``WORLD_SIZE`` the number of processes: the :term:`world size`.
-#    ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a :term:`store`, a
-#    small server through which the processes exchange their addresses. The call returns when all
-#    processes have joined. (:doc:`beyond_nodes_by_hand` shows other ways to meet.)
+#    :term:`process group`. By default (``env://``), it reads four environment variables. ``RANK``
+#    is the rank of this process, and ``WORLD_SIZE`` the number of processes: the :term:`world
+#    size`. ``MASTER_ADDR`` and ``MASTER_PORT`` say where to meet. There, rank 0 opens a
+#    :term:`store`, a small server through which the processes exchange their addresses. The call
+#    returns when all processes have joined. (:doc:`beyond_nodes_by_hand` shows other ways to meet.)
 #
 #    The processes inherit the address and the port from the parent. ``utils.free_port`` returns a
 #    port that no other program uses.

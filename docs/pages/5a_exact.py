@@ -80,8 +80,8 @@ Exact training
 #    :edit: report-every-so-often
 #    :confirmed: 0698449def96
 #
-#    A line is due every ``--log_every`` steps, and after the last. ``is_due`` depends only on the number of the
-#    step, so either all ranks enter ``all_reduce`` or none does.
+#    A line is due every ``--log_every`` steps, and after the last. ``is_due`` depends only on the
+#    number of the step, so either all ranks enter ``all_reduce`` or none does.
 #
 #    ``Metrics`` prints the line and appends the same numbers to a ``.jsonl`` file beside the
 #    checkpoint. ``tokens/s`` counts the tokens of all ranks since the last line. ``computing`` is

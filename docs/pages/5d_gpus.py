@@ -37,8 +37,8 @@ On GPUs
 # ------------------
 #
 # The model is GPT-2 with 124 million weights, and each GPU takes 16 or 64 sequences of 1,024 random
-# tokens. Most rows of the table, not measured yet, add one change. *MFU* (model FLOPs utilization) is the share of the
-# GPU's theoretical peak that the model's arithmetic reaches.
+# tokens. Most rows of the table, not measured yet, add one change. *MFU* (model FLOPs utilization)
+# is the share of the GPU's theoretical peak that the model's arithmetic reaches.
 #
 # .. run::
 #    :expect: compiled whole
@@ -190,8 +190,9 @@ if log:
 #
 #    ``use_deterministic_algorithms`` makes PyTorch choose kernels that add in a fixed order, in
 #    compiled code too. If an operation has no such kernel, PyTorch raises an error. The library
-#    cuBLAS promises that on several streams only if ``CUBLAS_WORKSPACE_CONFIG`` says so. It reads this
-#    variable once, before its first matrix product, so both lines come before the model.
+#    cuBLAS promises a fixed order on several streams only if ``CUBLAS_WORKSPACE_CONFIG`` says so.
+#    It reads this variable once, before its first matrix product, so both lines come before the
+#    model.
 #
 #    With ``--deterministic``, three runs of 150 steps with dropout ended with equal weights on the
 #    same H200, although one of them was killed after step 100 and resumed. That held with

@@ -91,8 +91,8 @@ Checkpoints in shards: save without waiting
 #
 #    torchrun --standalone --nproc_per_node=2 -m docs.labs.save_wait
 #
-# Training waits only while the weights are checked and copied. If a save takes longer than the steps between two
-# saves, ``_wait`` waits for the rest.
+# Training waits only while the weights are checked and copied. If a save takes longer than the
+# steps between two saves, ``_wait`` waits for the rest.
 #
 # Here ``kill.py`` kills a worker when the loss of step 30 is printed, so the save of step 30 is not
 # complete:

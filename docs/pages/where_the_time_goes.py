@@ -65,10 +65,10 @@ Where the time goes
 #    head -n 11 times.txt
 #    tail -n 5 times.txt
 #
-# In milliseconds, means over the faster half of the steps. Compare the columns of a row, not the rows, because the
-# networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``. The column
-# ``no_sync`` is computing, measured again in steps that send nothing. It leaves out DDP's copies of
-# the gradients into the bucket and back, which show in ``large model``.
+# In milliseconds, means over the faster half of the steps. Compare the columns of a row, not the
+# rows, because the networks and batches differ too. ``loader`` to ``waiting`` add up to ``step``.
+# The column ``no_sync`` is computing, measured again in steps that send nothing. It leaves out
+# DDP's copies of the gradients into the bucket and back, which show in ``large model``.
 #
 # ``share`` is the part of the step in which the rank does not wait for its loader. A training
 # framework prints this number as ``99.3% computing time``, and its

@@ -92,7 +92,7 @@ def order_changes(run):
                 )
             if samples == sorted(samples) and len(samples) > 2:
                 told = f"{worker.name} saw epoch {epoch} in the dataset's order"
-                return False, f"{told}: shuffle is False"
+                return False, f"{told}: nothing shuffled them"
             known[order] = epoch
             number = max(number, len(known))
     return (True, f"{number} epochs, {number} orders") if number > 1 else None
