@@ -87,8 +87,8 @@ minGPT training
 # A model, a text, a configuration
 # --------------------------------
 #
-# DDP takes other modules, too. But ``multinode.py`` builds its own linear layer, invents its data,
-# and computes a mean squared error.
+# DDP also takes larger models, but ``multinode.py`` is tied to a linear layer, invented data and a
+# mean squared error.
 #
 # .. lesson-diff:: mingpt
 #    :edit: a-model-and-a-text

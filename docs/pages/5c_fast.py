@@ -168,7 +168,7 @@ Fast training
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
 # On two free cores, the second process makes the small step slower and the large one faster. Here a
-# core plays a GPU: one process with two threads uses both cores, too, and is about as fast. (The
+# core plays a GPU. (One process with two threads can be as fast or faster: see the table below. The
 # losses of the small runs differ because rounding errors grow at the default learning rate: with
 # ``--learning_rate 1e-3``, all digits agree.)
 #

@@ -37,8 +37,8 @@ On GPUs
 # ------------------
 #
 # The model is GPT-2 with 124 million weights, and each GPU takes 16 or 64 sequences of 1,024 random
-# tokens. Most rows of the table, not measured yet, add one change. *MFU* (model FLOPs utilization)
-# is the share of the GPU's theoretical peak that the model's arithmetic reaches.
+# tokens. Most rows of its table, below, add one change to the row above. *MFU* (model FLOPs
+# utilization) is the share of the GPU's theoretical peak that the model's arithmetic reaches.
 #
 # .. run::
 #    :expect: compiled whole
@@ -280,7 +280,7 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Lines below but not in this output are from `NVIDIA's documentation
+# Lines that the output above lacks are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #

@@ -155,7 +155,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #    * - loader, on all ranks
 #      - reading or decoding takes long
 #      - ``DataLoader(..., num_workers=2)`` reads ahead while the model computes;
-#        ``prefetch_factor`` sets how many, per worker. On GPUs also ``pin_memory=True``. Or convert the
+#        ``prefetch_factor``: batches ahead, per worker. On GPUs also ``pin_memory=True``. Or convert the
 #        data once, to a file that is mapped into memory (:doc:`beyond_memory_mapped`)
 #    * - loader, on one rank
 #      - its disk or its share of the data is slower; the other ranks show it as waiting
@@ -175,7 +175,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #        ranks have long ones in the same step; replace the device
 #    * - waiting, on a different rank from step to step
 #      - the work varies from step to step
-#      - bucketing again; or fewer all-reduces, because ranks wait only there
+#      - group by length again; or fewer all-reduces, because ranks wait only there
 #    * - computing
 #      - this is what you want. For more samples/s, compute faster
 #      - ``model.compile()``, 16 bits (:doc:`5c_fast`), more processes
