@@ -151,8 +151,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #      - 2,700
 #
 # With 1.5 times the tokens of the table, ``backward()``, which is two thirds of computing, can hide
-# all of the sending. *B* is the whole node's bandwidth: in a ring, only one of its GPUs sends to
-# another node.
+# all of the sending. *B* is the whole node's bandwidth: in a ring, one GPU per node sends to another
+# node.
 
 # %% [markdown]
 # What to do about a slow link
