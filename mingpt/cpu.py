@@ -28,7 +28,7 @@ def speed_up():
 
 
 def _linear(x, weight, bias=None):
-    plain = x.is_cpu and x.dtype == torch.float32 and x.dim() > 1
+    plain = type(x) is torch.Tensor and x.is_cpu and x.dtype == torch.float32 and x.dim() > 1
     if plain and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")):
         return _Linear.apply(x, weight, bias)
     return _torch_linear(x, weight, bias)

@@ -121,15 +121,17 @@ class StepLoader:
     on the device.
 
     The global batch is a function of (seed, step) alone; each rank takes its share. So the position
-    in the data is one integer, for any number of processes.
+    in the data is one integer, for any number of processes. Only the ranks of `group` share a
+    batch: by default, all.
 
     Worker processes would gain nothing: drawing a small model's batches takes 0.2 ms, half a
     percent of its step; fetching them takes 1.3 ms (tools/bench/results/data_workers.txt).
     """
 
-    def __init__(self, dataset, args):
+    def __init__(self, dataset, args, group=None):
         self.dataset, self.seed, self.batch_size = dataset, args.seed, args.batch_size
-        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
+        self.group = group
         self.accumulation, self.device = args.accumulation(self.world_size), utils.device()
         self.seconds = 0.0  # that training has waited for data
 
@@ -154,7 +156,7 @@ def validation(train_data, args):
 
     `train_data` is the loader of the training text.
     """
-    text, rank, world_size = train_data.dataset.val, dist.get_rank(), dist.get_world_size()
+    text, rank, world_size = train_data.dataset.val, train_data.rank, train_data.world_size
     batch = args.batch_size // world_size // train_data.accumulation
     rounds = -(-len(text) // (batch * world_size))
     windows = np.arange(rounds * batch * world_size)

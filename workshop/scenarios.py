@@ -11,7 +11,7 @@ from pathlib import Path
 from .acts import Act, Start, last, observe
 from .by_epoch import Run
 from .checks import AFTER_A_RESTART, WITH_THREE
-from .checks.after_restart import resumes_when_started_again
+from .checks.after_restart import from_the_newest, resumes_when_started_again
 from .exercises import ROOT, Exercise
 from .verdicts import Finding, first_failure, judge, passed
 
@@ -49,6 +49,9 @@ def examine(
         again = last(play(files, _multigpu(file, 3, 1, fault)))
         more = judge(again, [one for one in WITH_THREE if whole or one in held])
         return _of_both(seen, findings, again, more)
+    if lesson == "multinode" and whole:
+        again = last(play(files, _two_checkpoints(file)))
+        return _of_both(seen, findings, again, judge(again, [from_the_newest]))
     return seen, findings
 
 
@@ -81,26 +84,30 @@ def _multigpu_torchrun(file, processes=2):
 
 
 def _multinode(file, nodes=("node2", "node2")):
-    """First a process on each of `nodes`. Then one per node: only that in the middle has a file.
+    """First a process on each of `nodes`. Then one per node: only that in the middle has a file."""
+    return [_on_nodes(file, 3, nodes), _on_nodes(file, 5, ("node1", "node2", "node4"))]
 
-    Each process gets its ranks in the environment, as from a scheduler.
-    """
 
-    def act(total, nodes):
-        asked = {"processes": len(nodes), "total_epochs": total, "save_every": 2}
-        asked |= {"batch_size": BATCH, "nodes": sorted({*nodes})}
-        starts = []
-        for rank, node in enumerate(nodes):
-            ranks = {
-                "RANK": rank, "LOCAL_RANK": nodes[:rank].count(node), "WORLD_SIZE": len(nodes),
-                "LOCAL_WORLD_SIZE": nodes.count(node), "GROUP_RANK": asked["nodes"].index(node),
-            }  # fmt: skip
-            env = {name: str(value) for name, value in ranks.items()}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"}
-            starts.append(Start([sys.executable, file, str(total), "2", RAGGED], env, node))
-        return Act(starts, asked)
+def _two_checkpoints(file):
+    """Two nodes that have trained alone, the first for fewer epochs, and then both."""
+    alone = [_on_nodes(file, 1, ("node1",)), _on_nodes(file, 3, ("node2",))]
+    return [*alone, _on_nodes(file, 5, ("node1", "node2"))]
 
-    return [act(3, nodes), act(5, ("node1", "node2", "node4"))]
+
+def _on_nodes(file, total, nodes):
+    """A process on each of `nodes`, with its ranks in the environment, as from a scheduler."""
+    asked = {"processes": len(nodes), "total_epochs": total, "save_every": 2}
+    asked |= {"batch_size": BATCH, "nodes": sorted({*nodes})}
+    starts = []
+    for rank, node in enumerate(nodes):
+        ranks = {
+            "RANK": rank, "LOCAL_RANK": nodes[:rank].count(node), "WORLD_SIZE": len(nodes),
+            "LOCAL_WORLD_SIZE": nodes.count(node), "GROUP_RANK": asked["nodes"].index(node),
+        }  # fmt: skip
+        env = {name: str(value) for name, value in ranks.items()}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"}
+        starts.append(Start([sys.executable, file, str(total), "2", RAGGED], env, node))
+    return Act(starts, asked)
 
 
 def _zero(file):

@@ -73,9 +73,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type
-# ``source .venv/bin/activate`` and, in the same folder, the commands. Some scripts resume from the
-# checkpoints they find. If yours resumes and the page's does not, delete ``*.pt``, ``node1`` and
-# ``node2``, and start the block again.
+# ``source .venv/bin/activate`` and, in the same folder, the commands. Each block of a page began in
+# an empty folder. If yours finds a checkpoint or a folder that the page's did not, delete ``*.pt``,
+# ``node1``, ``node2``, ``first`` and ``second``, and start the block again.
 #
 # .. not-run:: the machine that builds this page is already set up
 #

@@ -70,9 +70,9 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # ------
 #
 # In the simplest all-reduce, each process sends its whole tensor to all others and adds what it
-# receives: with four processes, it sends three times the size of the tensor. A *ring*, which gloo
-# and NCCL use, sends less. Each process cuts its tensor into as many chunks as there are processes,
-# sends only to its right neighbour and receives only from its left neighbour.
+# receives: with four processes, it sends three times the size of the tensor. A *ring* sends less,
+# and gloo and, among others, NCCL use it. Each process cuts its tensor into as many chunks as there
+# are processes, sends only to its right neighbour and receives only from its left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
@@ -172,9 +172,9 @@ axes.legend()
 #
 # This is the *alpha-beta model*, as in
 # `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
-# assumes that buckets hold 25 MiB, that ``backward()`` computes gradients at a constant rate,
-# and that all-reduces run one after the other and do not slow it down. Its comments say where the
-# times of ``backward()`` come from.
+# assumes that buckets hold 25 MiB, that all-reduces run one after the other, and that meanwhile
+# ``backward()`` computes gradients at a constant rate. Its comments say where the times of
+# ``backward()`` come from.
 #
 # .. run::
 #    :expect: (?s)gpt-micro .* 24\.7 +24\.7\n.*ResNet-50 .* 120\.0 +176\.7 +265\.9\n.* 60\.0 +713\.3 +770\.2

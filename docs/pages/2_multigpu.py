@@ -24,8 +24,8 @@ Multi-GPU training
 #    {multigpu}
 #
 # Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
-# parameters, and a step takes about a millisecond, which is less than the two processes need to
-# average the gradients.
+# parameters, so a step computes little, and averaging the gradients takes more time than sharing
+# the work saves.
 #
 # Seven edits lead to this script, and each brings its own imports. After each edit, this page runs
 # the new script for one epoch. With ``--probe``, every process reports in two lines what it did.

@@ -43,8 +43,8 @@ Multi-node training
 #    cat docs/labs/two_shells.sh
 #    sh docs/labs/two_shells.sh
 #
-# Without these variables, each ``torchrun`` waits at its own machine's address, and prints nothing.
-# After 901 seconds it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this wait:
+# Without ``torchrun_env.sh``, this short command waits at its own machine's address, and prints
+# nothing. After 15 minutes it fails. The variable ``PET_RDZV_CONF=timeout=5`` shortens this wait:
 #
 # .. run::
 #    :expect: 1/2 clients joined
@@ -227,7 +227,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # What could go wrong
 # -------------------
 #
-# **Nothing happens at all.** Each agent waits for the others: 15 minutes without the variables, ten
+# **Nothing happens at all.** Each agent waits for the others: 15 minutes without an endpoint, ten
 # minutes if another node is missing, and at least two minutes if a wrong name, a firewall or a
 # missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
 # which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print the same

@@ -55,12 +55,12 @@ Exact training
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2
 #    python docs/labs/same.py undisturbed.pt mingpt_2.pt | tail -n 1
 #
-# A run with ``--total_steps 2`` left ``mingpt_2.pt``, from which this run resumes:
+# Now two runs: the first ends after step 2, and the second resumes from its ``mingpt_2.pt``:
 #
 # .. run::
 #    :expect: equal, bit for bit
 #    :mark: Resuming|bit for bit
-#    :lines: 3 4
+#    :lines: 2 4
 #
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 4 --save_every 2 --checkpoint_path undisturbed.pt
 #    python -m tools.series run mingpt@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 2

@@ -120,7 +120,7 @@ Fast training
 #    step 1 to 5 % slower (``tools/bench/results/ddp_cost.txt``).
 #
 #    After its first backward pass, DDP sorts the gradients by arrival. With more than two ranks,
-#    their order decides how the sums round. So that a resumed run's first step uses sorted buckets,
+#    this order decides how the sums round. So that a resumed run's first step uses sorted buckets,
 #    ``_load_checkpoint`` makes one pass and ignores its gradients. Without this pass, a run resumed
 #    on four CPU processes ended 4e-7 off an undisturbed one.
 #
@@ -275,8 +275,8 @@ figure.legend(loc="outside upper center", ncols=2)
 #
 #    .. fold:: A batch does not fit into one GPU. How does accumulating four parts differ from using four GPUs?
 #
-#       The update is the same up to rounding. One GPU computes the parts one after the other,
-#       without an all-reduce. Four GPUs compute them at the same time, with an all-reduce per step.
+#       Without dropout, the update is the same up to rounding. One GPU computes the parts one after
+#       the other, without an all-reduce. Four GPUs compute them at the same time, with an all-reduce per step.
 #
 #    .. fold:: One process takes 4 ms for a step, and an all-reduce takes 3 ms. Nothing overlaps. When do two processes win?
 #

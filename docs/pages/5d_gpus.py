@@ -37,8 +37,9 @@ On GPUs
 # ------------------
 #
 # The model is GPT-2 with 124 million weights, and each GPU takes 16 or 64 sequences of 1,024 random
-# tokens. Most rows of its table, below, add one change to the row above. *MFU* (model FLOPs
-# utilization) is the share of the GPU's theoretical peak that the model's arithmetic reaches.
+# tokens. Most rows of the table that the command prints add one change to the row above. *MFU*
+# (model FLOPs utilization) is the share of the GPU's theoretical peak that the model's arithmetic
+# reaches.
 #
 # .. run::
 #    :expect: compiled whole
@@ -234,14 +235,15 @@ if log:
 #
 # #. **Look who else uses the GPU**: ``nvidia-smi`` lists processes, such as a rank that survived an
 #    earlier run.
-# #. **Lower the micro-batch** with ``--micro_batch_size``. Training is slower, but the result is
-#    the same up to rounding.
+# #. **Lower the micro-batch** with ``--micro_batch_size``. Training is slower. Without
+#    dropout, the result is the same up to rounding.
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again**, then **shard**: :doc:`parallel_memory`.
 #
 # If PyTorch's own message counts much memory as "reserved by PyTorch but unallocated", it may be in
-# pieces that are too small: try ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before torch 2.9:
-# ``PYTORCH_CUDA_ALLOC_CONF``).
+# pieces that are too small: try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``. (Since torch
+# 2.9 it is named ``PYTORCH_ALLOC_CONF``, but `2.9 ignores that name
+# <https://github.com/pytorch/pytorch/issues/183387>`__.)
 
 # %% [markdown]
 # From one GPU to eight

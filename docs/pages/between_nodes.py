@@ -17,7 +17,7 @@ Between nodes
 # One node against two
 # --------------------
 #
-# The lab compares one node with two, over links of several speeds. Its nodes are those of the
+# ``links.py`` compares one node with two, over links of several speeds. Its nodes are those of the
 # cluster in a box, a tool of this project (:doc:`launchers`), which limits the bandwidth in each
 # direction, and delays every packet by the latency. The cluster needs Linux and root. Elsewhere the
 # lab prints an earlier measurement, and says so.
@@ -73,7 +73,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
-# times the bandwidth it takes a twelfth to a sixth of that.
+# times the bandwidth it takes 8 to 18 % of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
 # Mbit/s, where sending takes about a second anyway.
@@ -95,9 +95,9 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
 # the work of TCP and gloo. So the measured speed is below it, by up to a quarter over these limited
-# links. The table above and the one below vary from run to run: the link at 100 Mbit/s and 1 ms has
-# other times in each. Without limit and latency, gloo's work decides, and the prediction is wrong:
-# it says that two nodes win, and they lose.
+# links. Times vary from run to run: those at 100 Mbit/s and 1 ms differ between the tables above
+# and below. Without limit and latency, gloo's work decides, and the prediction is wrong: it says
+# that two nodes win, and they lose.
 
 # %% [markdown]
 # The samples of a step are what matters

@@ -130,9 +130,10 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe zero@1 2 1
 #
 # Now the probe counts twice as much: 40 numbers and 2. ``load_state_dict`` puts a rank's part into
-# the SGD optimizer inside ZeRO, which uses it. It also puts the part into ZeRO's own ``state``,
-# which ``step()`` never uses. On the CPU the two share their memory. On a GPU, by the source of
-# PyTorch 2.13, they would be separate copies, so with two GPUs a resumed run would save no memory.
+# the SGD optimizer inside ZeRO, whose ``step()`` uses it. It also puts the part into ZeRO's own
+# ``state``, which ``step()`` never uses. On the CPU the two share their memory. On a GPU, by the
+# source of PyTorch 2.13, they would be separate copies, so with two GPUs a resumed run would save
+# no memory.
 #
 # .. lesson-diff:: zero
 #    :edit: keep-one-copy

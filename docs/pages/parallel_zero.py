@@ -56,7 +56,7 @@ ZeRO by hand: a shard of everything
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
 # The shard and its gradient are copies here, so there are 11 more of both. (If the weights are
-# bf16, the shard must be a copy, because the optimizer updates fp32.)
+# bf16, the shard must be a copy in fp32, because the optimizer needs that precision.)
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -191,7 +191,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 # **Ranks hang at the first save.** Only the rank that saves calls ``all_gather``.
 #
-# **Clipping changes the direction.** ``clip_grad_norm_`` on one rank's shard finds the length of
+# **Clipping changes the direction.** ``clip_grad_norm_`` on one rank's shard finds the norm of
 # that part, and each rank scales by another factor. Add up the squares over all ranks first. FSDP's
 # tensors do so by themselves.
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+TRAINING = ("forward", "backward", "before", "first", "step")
 ENDS = ("done", "first", "step", "joined", "fault", "exit", "raised", "left", "forward", "loading")
 
 
@@ -28,6 +29,12 @@ class Worker(Facts):
     ends: ClassVar[tuple[str, ...]] = ENDS  # facts after which it waits no more
     process: dict
     facts: list[dict] = field(repr=False)
+
+    def __post_init__(self):
+        """A step that only made state to load into is none, and its batch is not the first."""
+        times = [fact["t"] for fact in self.all("prepared")]
+        begins = max(times, default=0)
+        self.facts = [f for f in self.facts if f["t"] > begins or f["kind"] not in TRAINING]
 
     @cached_property
     def rank(self) -> int | None:

@@ -110,6 +110,8 @@ def from_the_newest(run):
     A node may come back with an empty disk. If ranks resume from different epochs, they run
     different numbers of steps, and the run hangs. Let them agree before they begin.
     """
+    if len(run.attempts) > 2:
+        return _of_two(run)
     found = _restart(run)
     if found and len({worker.started_after for worker in found[0].trained}) > 1:
         told = ", ".join(
@@ -118,6 +120,19 @@ def from_the_newest(run):
         )
         return False, f"node1 and node4 have empty disks; {told}"
     return _judge(run)
+
+
+def _of_two(run):
+    """Both nodes have a checkpoint, and the first node's is older."""
+    again = run.attempts[-1]
+    if not again.trained:
+        return None
+    before = [save for save in run.saves if save.attempt < again.number]
+    saved = {save.worker.node: save.epochs for save in before}
+    has = " and ".join(f"{node} has saved epoch {epoch}" for node, epoch in saved.items())
+    began = {worker.name: worker.started_after for worker in again.trained}
+    told = ", ".join(f"{name} began after epoch {epoch}" for name, epoch in began.items())
+    return {*began.values()} == {max(saved.values())}, f"{has}; {told}"
 
 
 @check("3_fault_tolerance", "resume", "multigpu_torchrun", "multinode")

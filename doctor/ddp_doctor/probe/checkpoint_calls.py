@@ -31,6 +31,8 @@ def _watch_dcp(checkpoint):
 
     def note_load(state_dict, storage_reader=None, *_, checkpoint_id=None, **__):
         _note_load(folder_of(storage_reader, checkpoint_id))
+        for optimizer in optimizers.recent():  # it may have loaded into the tensors themselves
+            optimizers.note_loaded(optimizer)
 
     for kind, after in (("save", note), ("async_save", note), ("load", note_load)):
         for name in {kind, f"{kind}_state_dict"} & vars(checkpoint).keys():  # one is deprecated
@@ -87,19 +89,39 @@ def _path(f):
 def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
     content = _leaves(obj)
-    recent = [] if thread else optimizers.recent()
+    recent = optimizers.recent()
     saved = {leaf["print"] for leaf in content} | {*_prints_of_shards(obj, recent)}
-    shares = [_weights(optimizers.parameters_of(one), saved) for one in recent]
-    if not thread and not recent and recorder.counts.get("backward"):  # it steps by hand
-        shares = [_weights([*passes.model.parameters()], saved)]
-    weights, halves = max(shares, key=lambda share: share[0] or 0, default=(None, None))
-    parts = [_part(one, share, saved) for one, (share, _) in zip(recent, shares, strict=False)]
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
-        content=content, names=_names(passes.model),
-        weights=weights, halves=halves, parts=parts, made={**optimizers.steps},
-        step=recorder.counts.get("step", 0), where=recorder.where(), caller=recorder.caller(),
+        content=content, names=_names(passes.model), where=recorder.where(),
+        caller=recorder.caller(), **(_earlier(saved) if thread else _now(saved, recent)),
     )  # fmt: skip
+
+
+def _now(saved, recent):
+    """What is saved of the training, and how far that is."""
+    shares = [_weights(optimizers.parameters_of(one), saved) for one in recent]
+    if not recent and recorder.counts.get("backward"):  # it steps by hand
+        shares = [_weights([*passes.model.parameters()], saved)]
+    weights, halves = max(shares, key=lambda share: share[0] or 0, default=(None, None))
+    parts = []
+    for one, (share, _) in zip(recent, shares, strict=False):
+        state = [fingerprint(tensor) for tensor in optimizers.state_of(one)]
+        parts.append(_part(optimizers.number_of(one), share, state, saved))
+    how_far = {"step": recorder.counts.get("step", 0), "made": {**optimizers.steps}}
+    return {"weights": weights, "halves": halves, "parts": parts, **how_far}
+
+
+def _earlier(saved):
+    """The same, of what another thread saves while training continues: the step whose weights it
+    has, if the probe looked at that one."""
+    how_far, found = {"step": recorder.counts.get("step", 0), "made": {**optimizers.steps}}, {}
+    for opt, then, replica in [*optimizers.moments]:
+        part = _part(opt, _share(replica["parameters"], saved), replica["state"], saved)
+        if (part["weights"] or 0) >= max(0.5, found[opt]["weights"] if opt in found else 0):
+            found[opt], how_far = part, then
+    weights = max((part["weights"] for part in found.values()), default=None)
+    return {"weights": weights, "halves": None, "parts": [*found.values()], **how_far}
 
 
 def _prints_of_shards(obj, recent):
@@ -119,11 +141,9 @@ def _names(model):
     return [name for named in tensors for name, _ in named(remove_duplicate=False)]
 
 
-def _part(optimizer, weights, saved):
+def _part(opt, weights, state, saved):
     """What the file has of an optimizer."""
-    state = [fingerprint(tensor) for tensor in optimizers.state_of(optimizer)]
-    number = optimizers.number_of(optimizer)
-    return {"opt": number, "weights": weights, "state": _share(state, saved), "kept": len(state)}
+    return {"opt": opt, "weights": weights, "state": _share(state, saved), "kept": len(state)}
 
 
 def _weights(trained, saved):

@@ -100,6 +100,7 @@ KINDS = {
         " forward pass",
         f"opt n type {REPLICA} norm without reached backwards where loader through in_train_mode",
     ),
+    "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",
         f"opt {REPLICA} steps made ends",

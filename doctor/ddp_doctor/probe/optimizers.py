@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from collections import deque
 
 import _ddp_doctor as recorder
 import torch
@@ -11,6 +12,7 @@ from torch.optim import optimizer as hooks
 
 FLAT = "_fsdp_flattened"  # an attribute of the parts of FSDP's first version
 RECENT = 16  # steps of all: kept for longer, those of an earlier stage would take memory
+moments = deque(maxlen=RECENT)  # after steps: the optimizer, all steps so far, and its replica
 last = None  # the last one that made a step
 stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
 
@@ -42,6 +44,7 @@ def _note_before_step(optimizer, closure):
         recorder.fact("before", opt=number, n=n, parameters=prints, rates=rates)
     if number in steps or not _is_one_to_look_at(number):
         return
+    optimizer.register_load_state_dict_post_hook(note_loaded)
     if closure or _follows_a_pass(optimizer):
         parameters = parameters_of(optimizer)
         recorder.fact(
@@ -95,13 +98,14 @@ def _note_step(optimizer, opt):
     if not _is_one_to_look_at(opt) or not recorder.due(number):
         return
     passes.write_losses()
-    parameters = parameters_of(optimizer)
+    parameters, replica = parameters_of(optimizer), _replica(optimizer)
+    moments.append((opt, {"step": recorder.counts["step"], "made": {**steps}}, replica))
     gradients = [local(p.grad) for p in parameters if p.grad is not None]
     squares = [float(g.float().pow(2).sum()) for g in gradients]
     dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     names = [passes.names.get(id(p)) for p in parameters if p.grad is None]
     recorder.fact(
-        "step", opt=opt, n=number, type=type(optimizer).__name__, **_replica(optimizer),
+        "step", opt=opt, n=number, type=type(optimizer).__name__, **replica,
         norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
         reached=any(bool(some(local(p.grad)).any()) for p in dense),
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),
@@ -109,9 +113,21 @@ def _note_step(optimizer, opt):
     )  # fmt: skip
 
 
+@recorder.guarded
+def note_loaded(optimizer):
+    """Its state was loaded. An only step before that made the state to load into, and is none."""
+    global last
+    opt = number_of(optimizer)
+    if steps.get(opt) == 1:
+        del steps[opt], _recent[opt]
+        recorder.count("step", -1)
+        last = None if last is optimizer else last
+        recorder.fact("prepared", opt=opt)
+
+
 def recent():
-    """The optimizers that made one of the last steps."""
-    return [optimizer for optimizer, _ in _recent.values()]
+    """The optimizers that made one of the last steps. A thread may ask while one is made."""
+    return [optimizer for optimizer, _ in [*_recent.values()]]
 
 
 def _rates(optimizer):

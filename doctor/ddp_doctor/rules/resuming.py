@@ -161,10 +161,19 @@ def resume_data(run):
     last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in killed_run.again(run):
         if last and (known := before.get(worker.rank)):
-            now, begin, due = _batch(worker), _batch(known), _batch(known, last["t"])
-            if now and begin and due and now["inputs"] == begin["inputs"] != due["inputs"]:
+            now, begin, due = _batch(worker), _batch(known), _batch(known, _after(known, last))
+            until = worker.first("first")["t"]  # a pass may precede, to have gradients
+            seen = [fact["inputs"] for fact in worker.all("forward") if fact["t"] < until]
+            again = now and begin and due and now["inputs"] == begin["inputs"]
+            if again and due["inputs"] not in seen:
                 yield f"{worker.name} sees the run's first batch again", now["where"]
                 return
+
+
+def _after(worker, save):
+    """When a worker had made the steps that a save has. The rank that saves may be behind it."""
+    made = [s["t"] for s in worker.all("step") if s["n"] <= save["made"].get(str(s["opt"]), 0)]
+    return max(made, default=save["t"])
 
 
 def _batch(worker, since=0):
