@@ -192,7 +192,7 @@ Checkpoints in shards: save without waiting
 # -------------------
 #
 # .. page-end:: parallel_dcp
-#    :next: :doc:`your_script`, to port your own script to DDP
+#    :next: :doc:`parallel_tensor`, where processes share the layers themselves
 #    :also: torch.distributed.checkpoint <torch.distributed.checkpoint>
 #
 #    You can now save in shards without waiting, and say after a kill which checkpoint is whole.

@@ -21,6 +21,7 @@ SERIES = [
     "parallel_fsdp",
     "parallel_hsdp",
     "parallel_dcp",
+    "parallel_tensor",
 ]  # fmt: skip
 
 

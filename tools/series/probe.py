@@ -30,19 +30,23 @@ def watch():
     process = _Process(torch, dist)
     register_optimizer_step_post_hook(process.stepped)
     register_module_forward_pre_hook(process.called)
-    scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
-    scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
     for owner, name, note in (
         (torch.utils.data.DataLoader, "__iter__", process.epoch_begins),
         (torch.nn.parallel.DistributedDataParallel, "__init__", process.model_is_wrapped),
         (torch.profiler.profile, "export_chrome_trace", process.trace_is_written),
         (dist, "all_reduce", process.reduced),
         (dist, "broadcast", process.broadcasts),
-        (dist, scatter, process.scatters),
+        (dist, _scatter(dist), process.scatters),
         (dist, "reduce_scatter", process.scatters),
     ):
         setattr(owner, name, _before(getattr(owner, name), note))
     atexit.register(process.tell)
+
+
+def _scatter(module):
+    """The name of a function of torch.distributed: it is another one since torch 2.13."""
+    new = "reduce_scatter_single"
+    return new if hasattr(module, new) else "reduce_scatter_tensor"
 
 
 def _before(function, note):
@@ -66,7 +70,7 @@ class _Process:
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
         self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
         self.model, self.hook = lambda: None, None
-        self.kept, self.saver = "", None
+        self.kept, self.saver, self.functional = "", None, None
         self.root = lambda: None  # the module that was called first since the last step
         self.calls, self.in_threads = Counter(), ""  # of each module since the last step
         self.reductions = {}  # by how many numbers an all-reduce had: how often, bytes per number
@@ -85,6 +89,11 @@ class _Process:
         self.facts["trace"] = f"traced {sum(counts)} all-reduces"
 
     def called(self, module, _):
+        functional = sys.modules.get("torch.distributed._functional_collectives")
+        if functional and not self.functional:  # few scripts import it, and it takes long
+            self.functional = functional  # DTensor calls it
+            name = _scatter(functional)
+            setattr(functional, name, _before(getattr(functional, name), self.scatters))
         aside = threading.current_thread() is not threading.main_thread()
         if not self.calls and not aside:
             self.root = weakref.ref(module)
