@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 WIDTH, HIDDEN = 64, 256
+NAMES = "x", "columns of A", "rows of B"
 
 
 class Enter(torch.autograd.Function):
@@ -49,6 +50,13 @@ def split(x, a, b):
     return Leave.apply(F.gelu(Enter.apply(x) @ a) @ b)
 
 
+def gradients(function, *tensors):
+    """The output; the gradients of its squares are in the tensors."""
+    output = function(*(tensor.requires_grad_() for tensor in tensors))
+    output.square().sum().backward()
+    return output
+
+
 def distance(a, b):
     return (a - b).abs().max().item()
 
@@ -57,21 +65,23 @@ def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same numbers on all ranks
-    x, a, b = torch.randn(8, WIDTH), torch.randn(WIDTH, HIDDEN) / 8, torch.randn(HIDDEN, WIDTH) / 16
-    tensors = [one.requires_grad_() for one in (x, a, b)]
-    output = whole(*tensors)
-    output.square().sum().backward()
-    gradients = [x.grad, a.grad.chunk(size, dim=1)[rank], b.grad.chunk(size, dim=0)[rank]]
+    x = torch.randn(8, WIDTH)
+    a, b = torch.randn(WIDTH, HIDDEN) / 8, torch.randn(HIDDEN, WIDTH) / 16
 
-    own = [x, a.chunk(size, dim=1)[rank], b.chunk(size, dim=0)[rank]]
-    own = [one.detach().clone().requires_grad_() for one in own]
-    parts = split(*own)
-    parts.square().sum().backward()
+    def own(x, a, b):
+        parts = x, a.chunk(size, dim=1)[rank], b.chunk(size, dim=0)[rank]
+        return [part.clone() for part in parts]
+
+    inputs = own(x, a, b)
+    output = gradients(whole, x, a, b)
+    parts = gradients(split, *inputs)
     if rank == 0:
-        print(f"each rank has {own[1].numel() + own[2].numel()} of {a.numel() + b.numel()} weights")
+        held = inputs[1].numel() + inputs[2].numel()
+        print(f"each rank has {held} of {a.numel() + b.numel()} weights")
         print(f"output: {distance(parts, output):.0e} from that of whole layers")
-        for name, mine, due in zip(("x", "columns of A", "rows of B"), own, gradients, strict=True):
-            print(f"gradient of {name}: {distance(mine.grad, due):.0e}")
+        due = own(x.grad, a.grad, b.grad)
+        for name, one, other in zip(NAMES, inputs, due, strict=True):
+            print(f"gradient of {name}: {distance(one.grad, other):.0e}")
     dist.destroy_process_group()
 
 

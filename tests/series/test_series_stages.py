@@ -49,7 +49,8 @@ def test_the_chain_begins_with_the_parent_and_ends_with_the_file():
     assert found.with_stages == [lesson.name for lesson in found if lesson.parent]
     chain = [lesson.name for lesson in found.chain]
     spine = ["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "mingpt"]
-    assert chain == [*spine, "checkpoint_activations", "zero_by_hand", "fsdp", "hsdp", "dcp"]
+    parts = ["checkpoint_activations", "zero_by_hand", "fsdp", "hsdp", "dcp", "tensor_parallel"]
+    assert chain == [*spine, *parts]
     for lesson in map(found.__getitem__, found.with_stages):
         chain = stages.of(lesson)
         assert len(chain) == len(lesson.edits) + 1
