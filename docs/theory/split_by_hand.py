@@ -78,7 +78,7 @@ def main():
     if rank == 0:
         held = inputs[1].numel() + inputs[2].numel()
         print(f"each rank has {held} of {a.numel() + b.numel()} weights")
-        print(f"output: {distance(parts, output):.0e} from whole layers' output")
+        print(f"output: {distance(parts, output):.0e} from the whole's")
         due = own(x.grad, a.grad, b.grad)
         for name, one, other in zip(NAMES, inputs, due, strict=True):
             print(f"gradient of {name}: {distance(one.grad, other):.0e}")
