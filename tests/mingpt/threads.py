@@ -35,7 +35,8 @@ def train(folder, text, size, start=None, script=trainer, nodes=1, **others):
         dataset, model, optimizer = script.load_train_objs(args)
         loader = script.prepare_dataloader(dataset, args)
         script.Trainer(model, loader, optimizer, args).train(args.total_steps)
-        return sum(getattr(p, "_local_tensor", p).numel() for p in model.parameters())
+        held = (getattr(p, "_local_tensor", p) for p in model.parameters() if not p.is_meta)
+        return sum(tensor.numel() for tensor in held)
 
     seed, build = torch.manual_seed, Config.build
 

@@ -22,6 +22,7 @@ SERIES = [
     "parallel_hsdp",
     "parallel_dcp",
     "parallel_tensor",
+    "parallel_pipeline",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ PAGES = {
     "torch.distributed.fsdp.fully_shard": "distributed.fsdp.fully_shard.html#{}",
     "torch.distributed.get_node_local_rank": "distributed.html",  # it has no entry there
     "torch.distributed.optim": "distributed.optim.html#{}",
+    "torch.distributed.pipelining": "distributed.pipelining.html",
     "torch.distributed.run": "elastic/run.html",
     "torch.distributed": "distributed.html#{}",
     "torch.multiprocessing.spawn": "multiprocessing.html#torch.multiprocessing.spawn.spawn",

@@ -157,7 +157,7 @@ class _Process:
         the numbers in memory, each once.
         """
         model = [*self.root().parameters()] if self.root() else []
-        own = [p for group in optimizer.param_groups for p in group["params"]]
+        own = [p for group in optimizer.param_groups for p in group["params"] if not p.is_meta]
         if not model or {*map(id, own)} <= {*map(id, model)}:
             return
         state = [value for values in optimizer.state.values() for value in values.values()]
@@ -195,7 +195,7 @@ class _Process:
         if self.optimizer is None:
             return
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        shards = [getattr(p, "_local_tensor", p).detach() for p in parameters]
+        shards = [getattr(p, "_local_tensor", p).detach() for p in parameters if not p.is_meta]
         weights = sum(shard.double().sum().item() for shard in shards)
         held, size = (sum(one.numel() for one in ones) for ones in (shards, parameters))
         if held < size:
