@@ -1,7 +1,7 @@
 # %% [markdown]
 """
-Pipeline: each process holds some of the blocks
-===============================================
+Pipeline parallelism: each process holds some blocks
+====================================================
 """
 
 # %% [markdown]

@@ -136,7 +136,8 @@ def names_whole_folders(run):
     """The small file is replaced when the folder that it names is whole.
 
     After a kill, it says which shards to load. DCP writes .metadata last, when all ranks have
-    written theirs: replace the file after that. An asynchronous save gives a future to wait for.
+    written theirs: replace the file after that, and delete the older folder after that. An
+    asynchronous save gives a future to wait for.
     """
     pairs = []
     for node in dict.fromkeys(worker.node for worker in run.attempts[0].trained):
@@ -145,6 +146,12 @@ def names_whole_folders(run):
         folders = [fact for fact in written if fact["path"].endswith("/.metadata")]
         files = [fact for fact in written if fact["path"].endswith(".pt")]
         pairs += zip(folders, files, strict=False)
+        removed = sorted((f for w in here for f in w.all("removed")), key=lambda fact: fact["t"])
+        gone = [fact for fact in removed if fact["path"].endswith("/.metadata")]
+        for fact, file in zip(gone, files[1:], strict=False):
+            if fact["t"] < file["t"]:
+                told = f"{run.who(fact)} deleted a folder while {file['path']} still named it"
+                return False, told
     for folder, file in pairs:
         if file["t"] < folder["t"]:
             told = f"{run.who(file)} replaced {file['path']}"
