@@ -101,7 +101,7 @@ Tensor parallelism: a part of every layer
 #    :confirmed: 9a9a37d380e3
 #
 #    ``swap`` changes the order of the rows from (q, k, v) × ranks to ranks × (q, k, v), before they
-#    are divided. Then a rank's part has the queries, keys and values of its own heads.
+#    are divided. Then a rank's part has the queries, keys and values of the same heads.
 #
 #    **The file** has the usual order: ``_save_checkpoint`` swaps back, and ``_load_checkpoint`` swaps
 #    again. So DDP, FSDP or another number of ranks can resume from it. AdamW's averages have the
