@@ -72,10 +72,11 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # ``python -m`` before either.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
-# installs what is missing into ``.venv``, including PyTorch. Then type
-# ``source .venv/bin/activate`` and, in the same folder, the commands. Each block of a page began in
-# an empty folder. If yours finds a checkpoint or a folder that the page's did not, delete ``*.pt``,
-# ``node1``, ``node2``, ``first`` and ``second``, and start the block again.
+# installs what is missing into ``.venv``, including PyTorch. Then type ``source
+# .venv/bin/activate`` and, in the same folder, the commands. A block of a page began in a fresh
+# copy of the folder, unless it uses a file that a block before it made. If a block finds a
+# checkpoint that it did not find on the page, move into another fresh clone, or delete ``*.pt*``,
+# ``*.mmap``, ``node1``, ``node2``, ``first`` and ``second``, and start again.
 #
 # .. not-run:: the machine that builds this page is already set up
 #

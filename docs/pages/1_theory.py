@@ -137,8 +137,8 @@ What is DDP
 # - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
 #   share. :doc:`2_multigpu` sums the loss over all ranks.
 # - **Average buffers**, such as the running mean of batch normalisation. Instead, each
-#   ``forward()`` that follows a training step broadcasts rank 0's buffers. The first one of a
-#   validation follows such a step, so all ranks must call it.
+#   ``forward()`` that follows a training step broadcasts rank 0's buffers. The first ``forward()``
+#   of a validation does so, too, so all ranks must call it.
 # - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
 #   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
 # - **Distribute the data.** The sampler gives each rank its own samples.

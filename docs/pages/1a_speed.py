@@ -25,8 +25,8 @@ What DDP costs
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
 #
-# The column "all-reduces" shows their total time and their number. "After backward" is the time
-# from the last gradient to the last average.
+# The column "all-reduces" shows for how long at least one was under way, and their number. "After
+# backward" is the time from the last gradient to the last average.
 
 # %%
 import json
@@ -70,9 +70,10 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # ------
 #
 # In the simplest all-reduce, each process sends its whole tensor to all others and adds what it
-# receives: with four processes, it sends three times the size of the tensor. A *ring* sends less,
-# and gloo and, among others, NCCL use it. Each process cuts its tensor into as many chunks as there
-# are processes, sends only to its right neighbour and receives only from its left neighbour.
+# receives: with four processes, it sends three times the size of the tensor. A *ring* sends less.
+# Gloo uses it, and NCCL, which has other ways, too. Each process cuts its tensor into as many
+# chunks as there are processes, sends only to its right neighbour and receives only from its left
+# neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce
@@ -184,9 +185,9 @@ axes.legend()
 # "Overlapped" is the time from the start of ``backward()`` to the last average. In "not
 # overlapped", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves
 # 89 of 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends
-# most of its time sending. The gradients of ``gpt-micro`` fit into one bucket of 25 MiB, which is
-# complete only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first bucket has
-# 1 MiB.)
+# most of its time sending. The gradients of ``gpt-micro``, a small GPT, fit into one bucket of 25
+# MiB, which is full only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first
+# bucket has 1 MiB.)
 
 # %%
 from docs.theory import step_time

@@ -24,11 +24,12 @@ Multi-GPU training
 #    {multigpu}
 #
 # Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
-# parameters, so a step computes little, and averaging the gradients takes more time than sharing
-# the work saves.
+# parameters, so a step computes little, and averaging the gradients takes more time than the second
+# process saves.
 #
-# Seven edits lead to this script, and each brings its own imports. After each edit, this page runs
-# the new script for one epoch. With ``--probe``, every process reports in two lines what it did.
+# Seven edits lead to this script, and each brings the imports that it needs. After each edit, this
+# page runs the new script for one epoch. With ``--probe``, every process reports in two lines what
+# it did.
 
 # %% [markdown]
 # One process per device

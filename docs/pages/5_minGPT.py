@@ -148,9 +148,8 @@ curves = {
     kind: [(line["step"], line[f"{kind}_loss"]) for line in lines if f"{kind}_loss" in line]
     for kind in ("train", "val")
 }
-minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
 figure, axes = lab.picture(
-    f"Loss over steps of the recorded training, which took {minutes:.0f} minutes. It ends at "
+    "Loss over steps of the recorded training. It ends at "
     f"{curves['train'][-1][1]:.2f} for a training batch and {curves['val'][-1][1]:.2f} for the "
     "validation text."
 )

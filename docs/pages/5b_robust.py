@@ -92,9 +92,9 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 # Stopping when asked to
 # ----------------------
 #
-# Before Slurm and Kubernetes take a machine away, they send SIGTERM, and by default kill the
-# processes 30 seconds later. On SIGTERM, ``mingpt@6`` ends at once. Here ``stop.py`` sends the
-# signal after step 40 to ``torchrun``, which passes it on to its workers:
+# Before Slurm ends a job at its time limit, or Kubernetes ends a pod, it sends SIGTERM, and by
+# default kills the processes 30 seconds later. On SIGTERM, ``mingpt@6`` ends at once. Here
+# ``stop.py`` sends the signal after step 40 to ``torchrun``, which passes it on to its workers:
 #
 # .. run::
 #    :expect: No such file
@@ -121,7 +121,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    Once told to stop, the ranks save without another validation, which might take too long. They
 #    wait until the checkpoint is on the disk, and for each other. ``os._exit`` ends the process
 #    with a status other than 0. If only a worker got the signal, ``torchrun`` restarts all workers.
-#    Without restarts left, or after a signal to itself, ``torchrun`` fails, and a scheduler can
+#    If no restart is left, or if ``torchrun`` itself got the signal, it fails, and a scheduler can
 #    start the job again.
 #
 # .. run::

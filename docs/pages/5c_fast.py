@@ -175,7 +175,7 @@ Fast training
 # To see why, let a step take the time C on one process. On two it takes C / 2, and R for the
 # all-reduce. So two processes win if R is less than C / 2.
 #
-# * C grows with the tokens of a step. R does not, because there are as many gradients as weights.
+# * C grows with the tokens of a step. R does not: a weight has one gradient, whatever the batch.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
 #   latency, which every round pays, and rounds grow with the number of processes.
 # * Several buckets would hide a part of R behind ``backward()``, but both models have only one.

@@ -241,8 +241,8 @@ if log:
 # #. **Compute activations again**, then **shard**: :doc:`parallel_memory`.
 #
 # If PyTorch's own message counts much memory as "reserved by PyTorch but unallocated", it may be in
-# pieces that are too small: try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``. (Since torch
-# 2.9 it is named ``PYTORCH_ALLOC_CONF``, but `2.9 ignores that name
+# pieces that are too small: try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``. (torch 2.9
+# renamed it ``PYTORCH_ALLOC_CONF``, but `2.9 itself ignores that name
 # <https://github.com/pytorch/pytorch/issues/183387>`__.)
 
 # %% [markdown]
@@ -307,7 +307,7 @@ if log:
 #
 # .. page-end:: 5d_gpus
 #    :next: :doc:`parallel_memory`, the first step to a model that does not fit one GPU
-#    :also: torch.use_deterministic_algorithms, torch.cuda.memory.memory_allocated, torch.profiler.profile
+#    :also: torch.cuda.memory.memory_allocated, torch.profiler.profile
 #
 #    You can now say why a change makes a GPU faster, count a step's memory before you have the GPU,
 #    and repeat a run bit for bit.

@@ -73,7 +73,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 
 # %% [markdown]
 # **Bandwidth.** Over 10 Mbit/s a step takes about a second, nearly all of it for sending. With ten
-# times the bandwidth it takes 8 to 18 % of that.
+# times the bandwidth it takes 9 to 18 % of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
 # Mbit/s, where sending takes about a second anyway.
@@ -151,8 +151,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #      - 2,700
 #
 # With 1.5 times the tokens of the table, ``backward()``, which is two thirds of computing, can hide
-# all of the sending. *B* is the whole node's bandwidth: in a ring, one GPU per node sends to another
-# node.
+# all of the sending. In a ring, one GPU per node sends to another node, so *B* is the bandwidth of
+# the whole link.
 
 # %% [markdown]
 # What to do about a slow link

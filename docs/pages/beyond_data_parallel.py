@@ -11,9 +11,9 @@ DataParallel: several devices in one process, and why not
 # **You need** the script of :doc:`0_intro`, and :doc:`2_multigpu` for the probe.
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
-# changed line. It is not deprecated, but PyTorch recommends DDP even on one machine, and SpeechBrain
-# has given it up. Without GPUs, DP silently calls the module as it is. Here DP gets two devices and a batch
-# of 8:
+# changed line. DP is not deprecated, but PyTorch recommends DDP even on one machine, and
+# SpeechBrain has dropped DP. Without GPUs, DP silently calls the module as it is. Here DP gets two
+# devices and a batch of 8:
 #
 # .. run::
 #    :expect: has a GPU|calls with parts of 8 samples: 1$

@@ -35,8 +35,8 @@ Memory-mapped data, converted once
 #    which it asks, so the first line in the loop adds the wait. All other time counts as computing.
 #
 #    So *computing* here means not waiting for data: it includes the wait for other ranks in DDP's
-#    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce of ``waited``
-#    takes the ``MAX``, that of the rank that waited longest for its data.
+#    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce of
+#    ``waited`` takes the ``MAX``: the longest wait of any rank.
 #
 #    While Python waits for a batch, a GPU may still compute the last one, so a GPU may wait for
 #    data less than the log says.
@@ -125,7 +125,7 @@ Memory-mapped data, converted once
 #    :show: 3 2
 #    :mark: OSError
 #
-#    ulimit -f 100; python -m beyond.memory_mapped 3 3
+#    (ulimit -f 100; python -m beyond.memory_mapped 3 3)
 #
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,
 # instead of waiting forever for the file. No partial file is left.

@@ -144,7 +144,7 @@ Several nodes, started by hand without torchrun
 # What torchrun does instead
 # --------------------------
 #
-# - **Ranks by agreement.** The command is the same on all nodes, and torchrun agrees on the
+# - **Ranks by agreement.** The command is the same on all nodes, and the nodes agree on the
 #   numbers, so none can be forgotten or given twice.
 # - **Restarts.** If a process dies, torchrun starts all processes again, on all nodes, up to
 #   ``--max-restarts`` times. By hand, ``mp.spawn`` ends its own processes, those of other nodes

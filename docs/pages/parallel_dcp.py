@@ -26,8 +26,8 @@ Checkpoints in shards: save without waiting
 #    :confirmed: 5fc8f45c3eb4
 #
 #    **Saving.** ``dcp.save`` takes a dictionary with the same names on all ranks. The ranks agree
-#    on who writes what, and each writes one file into the folder ``checkpoint_id``. The last file is
-#    ``.metadata``, which says where each shard is.
+#    on who writes what, and each writes one file into the folder ``checkpoint_id``. The last file
+#    to be written is ``.metadata``, which says where each shard is.
 #
 #    **Loading.** ``dcp.load`` reads into the tensors that it is given, here the shards. It looks up
 #    in ``.metadata`` which files have what this rank needs, and reads only that. So the number of
@@ -61,7 +61,7 @@ Checkpoints in shards: save without waiting
 # Training continues meanwhile
 # ----------------------------
 #
-# Both saves above are still there, and training waited for each.
+# ``dcp@1`` keeps every save, and training waits for each.
 #
 # .. lesson-diff:: dcp
 #    :edit: save-in-the-background

@@ -125,9 +125,9 @@ HSDP: a copy per node, a shard per GPU
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
 #
-# **"IndexError: list index out of range" in** ``fully_shard`` **on the first node.** It started
-# fewer processes than the others, so it computes another shape, and a rank does not find itself in
-# its mesh. The other nodes wait.
+# **"IndexError: list index out of range" in** ``fully_shard`` **on one node, or a hang there.** The
+# nodes started different numbers of processes, so they compute different shapes. A rank may not
+# find itself in its mesh. The others wait.
 
 # %% [markdown]
 # What you can do now

@@ -165,7 +165,7 @@ figure.legend(loc="outside upper right", ncols=2)
 # -------------------
 #
 # **"CUDA out of memory" all the same.** Activations are not the largest part, or most of them are
-# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. If so,
+# the log-probabilities: *V* numbers per token, which no block's checkpoint covers. For these,
 # checkpoint ``lm_head`` and the loss per chunk of tokens.
 #
 # **Other losses than before.** A block's side effects now happen twice, such as BatchNorm's update

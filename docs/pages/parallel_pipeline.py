@@ -85,9 +85,9 @@ Pipeline parallelism: each process holds some blocks
 #    :edit: cut-into-stages
 #    :confirmed: 71a894f18449
 #
-#    **A stage** takes some blocks of the GPT, not copies of them. The first also has the embeddings,
-#    the last also the final ``LayerNorm`` and the head. If the blocks cannot be divided equally, the
-#    earlier stages get one more, because the head takes time, too.
+#    **A stage** takes some blocks of the GPT, not copies of them. The first also has the
+#    embeddings, the last also the final ``LayerNorm`` and the head. If the blocks cannot be divided
+#    equally, some stages get one more, among them the first.
 #
 #    **The output** is one row per token, as ``CrossEntropyLoss`` wants it.
 #
@@ -128,8 +128,8 @@ Pipeline parallelism: each process holds some blocks
 #    weight of another stage by a tensor on the device ``meta``, which has a shape but no memory. The
 #    optimizer keeps a place for it, which the checkpoint will need.
 #
-#    **fp16** needs one scale of the loss that all stages change together. ``GradScaler`` has no such
-#    thing, so the script refuses it.
+#    **fp16** needs one scale of the loss that all stages change together. ``GradScaler`` has none,
+#    so the script refuses fp16.
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.82(?!87).*holds 31584 of 88896 weights
@@ -278,9 +278,10 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #   can. The bubble is that of GPipe. But a stage keeps at most as many micro-batches as there are
 #   stages after it, itself included. So *M* can grow, and the bubble shrink, without more memory.
 # - **Interleaved 1F1B** gives each rank two shorter runs of blocks: rank 0 has stages 0 and 4. Then
-#   the bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends twice as much, and keeps more activations.
+#   the bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends over 2 *S* − 1 borders instead of *S* − 1,
+#   and keeps more activations.
 #
-# The measured bubble is larger than the formula, because messages take time, too.
+# The measured bubble is mostly larger than the formula, because messages take time, too.
 
 # %% [markdown]
 # What it costs
@@ -330,8 +331,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # **The step hangs.** One rank does not call ``step``, or calls it less often. A neighbour waits to
 # receive.
 #
-# **The copies of the tied weight drift apart.** Their gradients were not summed, or after clipping, or
-# a stage was initialised from another seed.
+# **The copies of the tied weight drift apart.** Their gradients were never summed, or only after
+# clipping, or a stage was initialised from another seed.
 
 # %% [markdown]
 # What you can do now

@@ -45,8 +45,8 @@ Tensor parallelism: a part of every layer
 # A part of every layer
 # ---------------------
 #
-# A block of the GPT has two such pairs of layers: ``c_fc`` and ``c_proj`` of the MLP, and ``c_attn``
-# and ``c_proj`` of the attention, between which each head needs no other head.
+# A block of the GPT has two such pairs of layers: ``c_fc`` and ``c_proj`` of the MLP, and the
+# attention's ``c_attn`` and ``c_proj``, between which no head needs another.
 #
 # .. lesson-diff:: tensor_parallel
 #    :edit: split-each-layer
@@ -131,14 +131,14 @@ Tensor parallelism: a part of every layer
 #
 #    ``Shard(1)`` is the dimension of the tokens. Before a column-wise layer, an all-gather collects
 #    all tokens. After a row-wise one, a reduce-scatter adds up the parts and leaves each rank its
-#    tokens. An all-reduce consists of these two, so no more bytes are sent.
+#    tokens. An all-reduce consists of these two, so a layer sends no more bytes than before.
 #
 #    The first block gets whole sequences, of which each rank takes its tokens. After the last block
 #    they are gathered, and the rest of the model is unchanged. ``LayerNorm`` sees only some tokens
 #    now, so its gradients are parts of a sum. As a ``DTensor`` it knows that, and adds them up.
 #
-# The lab counts on four ranks what one of them keeps: one process's trainer, the second stage, and
-# the script:
+# The lab counts on four ranks what one of them keeps with ``mingpt.trainer``, with the second
+# stage, and with the script:
 #
 # .. run::
 #    :expect: (?s)mingpt.trainer +813,824 weights +2,212,993 .*two +221,312 weights +1,030,273 activations \| 16 all_reduce.*830,593 activations \| 18 all_gather\w+, 16 reduce_scatter

@@ -175,7 +175,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 #        ranks have long ones in the same step; replace the device
 #    * - waiting, on a different rank from step to step
 #      - the work varies from step to step
-#      - group by length again; or fewer all-reduces, because ranks wait only there
+#      - group by length, too; or all-reduce less often, because ranks wait only there
 #    * - computing
 #      - this is what you want. For more samples/s, compute faster
 #      - ``model.compile()``, 16 bits (:doc:`5c_fast`), more processes
@@ -191,9 +191,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # Two cautions:
 #
 # - **Overlap.** The lab puts all gradients into one :term:`bucket`, with ``bucket_cap_mb=1000``, so
-#   the only all-reduce begins when ``backward()`` has ended, and the parts add up. Several buckets
-#   overlap with ``backward()`` (:doc:`1a_speed`), but not under this hook, which waits for each.
-#   Remove it, and compare the step with the same step within ``no_sync()``.
+#   the only all-reduce begins after the last gradient, and the parts add up. The all-reduces of
+#   several buckets overlap with ``backward()`` (:doc:`1a_speed`), but this hook waits for each.
+#   Remove the hook, and compare the step with the same step within ``no_sync()``.
 # - **GPUs.** A call on a GPU only enqueues work, and returns before it is done. Call
 #   ``torch.accelerator.synchronize()`` before you read the clock, or record a trace with
 #   ``torch.profiler``.
