@@ -22,7 +22,10 @@ SERIES = [
     "parallel_hsdp",
     "parallel_dcp",
     "parallel_tensor",
+    "parallel_two",
     "parallel_pipeline",
+    "parallel_context",
+    "parallel_experts",
 ]  # fmt: skip
 
 

@@ -36,6 +36,8 @@ def watch():
         (torch.profiler.profile, "export_chrome_trace", process.trace_is_written),
         (dist, "all_reduce", process.reduced),
         (dist, "broadcast", process.broadcasts),
+        (dist, "all_gather", functools.partial(process.sends, "all-gather")),
+        (dist, "all_to_all_single", functools.partial(process.sends, "all-to-all")),
         (dist, _scatter(dist), process.scatters),
         (dist, "reduce_scatter", process.scatters),
     ):
@@ -69,6 +71,7 @@ class _Process:
         self.optimizer = None  # the last one that stepped
         self.optimizers, self.stepped_by = {}, Counter()  # all that stepped: one may wrap another
         self.epochs, self.steps, self.broadcast, self.scattered = 0, 0, 0, 0
+        self.sent = Counter()  # other collectives, while the model computes
         self.model, self.hook = lambda: None, None
         self.kept, self.saver, self.functional = "", None, None
         self.root = lambda: None  # the module that was called first since the last step
@@ -88,7 +91,7 @@ class _Process:
         counts = [e.count for e in profiler.key_averages() if e.key.endswith(":all_reduce")]
         self.facts["trace"] = f"traced {sum(counts)} all-reduces"
 
-    def called(self, module, _):
+    def called(self, module, inputs):
         functional = sys.modules.get("torch.distributed._functional_collectives")
         if functional and not self.functional:  # few scripts import it, and it takes long
             self.functional = functional  # DTensor calls it
@@ -97,6 +100,9 @@ class _Process:
         aside = threading.current_thread() is not threading.main_thread()
         if not self.calls and not aside:
             self.root = weakref.ref(module)
+            config = getattr(getattr(module, "module", module), "config", None)
+            if config and inputs[0].size(1) < config.block_size:  # a GPT
+                self.facts["reads"] = f"reads {inputs[0].size(1)} of {config.block_size} tokens"
         # Not the module: kept, it would outlive its group. In threads, each calls its own copy.
         self.calls[type(module) if aside else id(module)] += 1
         if aside:
@@ -104,6 +110,9 @@ class _Process:
 
     def broadcasts(self, *_):
         self.broadcast += 1
+
+    def sends(self, what, *_):
+        self.sent[what] += bool(self.calls and self.root() and self.root().training)
 
     def scatters(self, *_):
         self.scattered += 1
@@ -200,6 +209,9 @@ class _Process:
         held, size = (sum(one.numel() for one in ones) for ones in (shards, parameters))
         if held < size:
             self.facts["shards"] = f"holds {held} of {size} weights"
+        for what, times in self.sent.items():
+            if each := times // max(self.stepped_by.values()):
+                self.facts[what] = f"{_count(each, what)} per step"
         if self.scattered:
             number = self.scattered // max(self.stepped_by.values())
             self.gradients = f"{_count(number, 'reduce-scatter')} per step"

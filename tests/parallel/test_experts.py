@@ -1,0 +1,70 @@
+"""A GPT whose experts are divided trains as on one rank, which has them all, in the same file."""
+
+import pytest
+import torch
+
+from guard import UserError
+from parallel import experts
+from tests.lessons import distance
+from tests.mingpt.threads import train
+from tests.worlds import world
+
+SHORT = {"script": experts, "total_steps": 10}
+
+
+@pytest.fixture
+def sgd(monkeypatch):
+    """AdamW would hide a factor."""
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, lr, **_: torch.optim.SGD(groups, lr))
+    return {"learning_rate": 0.1, "min_learning_rate": 0.1}
+
+
+@pytest.mark.parametrize("size, chosen, clip, micro_batch_size", [
+    (2, 1, 1.0, 64), (4, 2, 0.1, 64), (8, 2, 1e6, 64), (2, 2, 1e6, 2), (4, 1, 1e6, 1),
+])  # fmt: skip
+def test_it_trains_as_one_rank(
+    size, chosen, clip, micro_batch_size, sgd, text, tmp_path, monkeypatch
+):
+    """The balance is one of all ranks' tokens, so their micro-batches together are that of one."""
+    monkeypatch.setattr(experts, "CHOSEN", chosen)
+    own = {**SHORT, **sgd, "grad_clip": clip}
+    parts = {"micro_batch_size": micro_batch_size * size}
+    whole = train(tmp_path / "whole", text, 1, **own, **parts)
+    found = train(tmp_path / "parts", text, size, **own, micro_batch_size=micro_batch_size)
+    assert distance(found.checkpoint, whole.checkpoint) < 1e-6
+    assert found.train == pytest.approx(whole.train, abs=1e-5)
+    assert found.val == pytest.approx(whole.val, abs=1e-5)
+    state = whole.checkpoint["model"].items()
+    held = sum(one.numel() for name, one in state if name.endswith((".first", ".second")))
+    assert all(held / size <= one < held / size + whole.held[0] - held for one in found.held)
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 4)])
+def test_another_number_of_ranks_resumes(sizes, text, tmp_path):
+    """With AdamW, whose state is divided as the experts are."""
+    rate = {"learning_rate": 1e-3, "min_learning_rate": 1e-3, "warmup_steps": 1}
+    whole = train(tmp_path / "whole", text, 1, **SHORT, **rate)
+    half = train(tmp_path / "half", text, sizes[0], **{**SHORT, "total_steps": 5}, **rate)
+    found = train(tmp_path / "rest", text, sizes[1], half.checkpoint, **SHORT, **rate)
+    assert "Resuming after step 5" in found.out
+    assert distance(found.checkpoint, whole.checkpoint) < 2e-5
+    assert distance(*(one.checkpoint["optimizer"]["state"] for one in (found, whole))) < 1e-6
+
+
+def test_the_balance_is_one_if_all_are_equally_busy_and_more_if_not():
+    def balances(rank):
+        equal, one = torch.ones(8), torch.eye(8)[3]
+        counts = torch.eye(8)[rank * 4 : rank * 4 + 4].sum(0)  # half of the experts on each rank
+        pairs = (
+            (counts, equal.expand(5, 8) / 8),
+            (one, one.expand(5, 8)),
+            (counts, one.expand(5, 8)),
+        )
+        return [experts.Experts._balance(None, *pair).item() for pair in pairs]
+
+    assert world(2, balances) == [[0.5 + 0.5, 8, 1]] * 2
+
+
+def test_experts_that_cannot_be_shared_are_named(text, tmp_path):
+    with pytest.raises(UserError, match="3 processes cannot share 8 experts: start a number"):
+        train(tmp_path, text, 3, batch_size=9, script=experts)
