@@ -25,6 +25,7 @@ Context parallelism: a slice of each sequence
 #
 # .. lesson-diff:: context_parallel
 #    :edit: slice-each-sequence
+#    :confirmed: f080aa4d545d
 #
 #    **The slices.** ``own_slice`` cuts tokens and targets along time. Targets are one token ahead
 #    already, so the last token of a slice has its target, though the next rank has that token.
@@ -33,9 +34,9 @@ Context parallelism: a slice of each sequence
 #    ``wpe`` changes its input: rank *r* adds *r* times the length of a slice. The model's code stays
 #    that of one GPU.
 #
-#    **The same windows.** ``StepLoader`` gives each rank other windows. Here all ranks need the
-#    same ones, so each loader behaves as if it were alone. ``data.validation`` also divides the
-#    windows, so ``_validate`` draws its own.
+#    **The same windows.** Here all ranks need the same windows. ``StepLoader`` divides a batch
+#    among the ranks of the group that it gets, and ``new_subgroups(1)`` makes a group of each rank
+#    alone. The validation text follows the loader, and is sliced as well.
 #
 #    **The scale stays.** Each rank divides its summed loss by the number of *its* targets, and DDP
 #    averages the gradients of all ranks. All slices have the same length, so that is the gradient
@@ -66,6 +67,7 @@ Context parallelism: a slice of each sequence
 #
 # .. lesson-diff:: context_parallel
 #    :edit: attend-to-all-slices
+#    :confirmed: 4a0642666cbb
 #
 #    **The all-gather.** Each rank computes queries, keys and values of its slice, and sends keys and
 #    values to all others. ``torch.stack`` makes one tensor of both, so there is one message per
@@ -98,6 +100,7 @@ Context parallelism: a slice of each sequence
 #
 # .. lesson-diff:: context_parallel
 #    :edit: send-gradients-back
+#    :confirmed: 881170dd74f4
 #
 #    Each rank has a gradient for the keys and values of *all* slices. The gradient of a slice is the
 #    sum over the ranks that used it. That is a *reduce-scatter*: rank *r* gets the sum, over all
@@ -213,7 +216,31 @@ Context parallelism: a slice of each sequence
 # a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and 2 *N* − 1 − *r*,
 # one that sees few keys and one that sees many. All ranks then have the same work. Tokens, targets,
 # positions and mask must follow the pieces. The order does not matter to the loss.
-#
+
+# %%
+import lab
+import numpy as np
+
+TOKENS, RANKS = 16, 4
+pieces = np.arange(TOKENS) * 2 * RANKS // TOKENS
+cuts = {"slices": pieces // 2, "zigzag": np.minimum(pieces, 2 * RANKS - 1 - pieces)}
+figure, axes = lab.picture(
+    "Which rank computes which scores of 16 tokens, for 4 ranks. With slices, the last rank has "
+    "almost half of all. In the zigzag, each rank has a quarter.",
+    height=3.4, columns=2,
+)
+for panel, (name, ranks) in zip(axes, cuts.items(), strict=True):
+    query, key = np.tril_indices(TOKENS)
+    for rank in range(RANKS):
+        mine = ranks[query] == rank
+        label = f"rank {rank}: {mine.sum()} scores"
+        panel.scatter(key[mine], query[mine], 22, marker="s", label=label)
+    panel.invert_yaxis()
+    panel.set(xlabel="key", title=name, aspect="equal")
+    panel.legend(loc="upper right", fontsize=8, handletextpad=0.1, borderpad=0)
+axes[0].set(ylabel="query")
+
+# %% [markdown]
 # **More processes than slices.** If 64 processes train on sequences in 8 slices, put them into 8
 # groups. Only the ranks of a group read the same windows, and pass ``group=`` to ``all_gather`` and
 # ``reduce_scatter``. DDP still averages over all 64.
@@ -248,6 +275,7 @@ Context parallelism: a slice of each sequence
 # -------------------
 #
 # .. page-end:: parallel_context
+#    :next: :doc:`parallel_experts`, where tokens travel to the weights
 #    :also: torch.autograd.Function, torch.distributed.all_gather, torch.distributed.reduce_scatter, torch.nn.functional.scaled_dot_product_attention
 #
 #    You can now cut a sequence among processes, and say for any collective in ``forward()`` what its

@@ -339,7 +339,7 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # -------------------
 #
 # .. page-end:: parallel_pipeline
-#    :next: :doc:`your_script`, to port your own script to DDP
+#    :next: :doc:`parallel_context`, where each process has a slice of each sequence
 #    :also: torch.distributed.pipelining <torch.distributed.pipelining>, torch.distributed.send, torch.distributed.new_group
 #
 #    You can now cut a model into stages, and say how many micro-batches it takes to keep them busy.

@@ -210,7 +210,7 @@ Tensor parallelism: a part of every layer
 # -------------------
 #
 # .. page-end:: parallel_tensor
-#    :next: :doc:`parallel_pipeline`, where each process has some of the layers
+#    :next: :doc:`parallel_two`, to split layers in each node and shard them between nodes
 #    :also: torch.distributed.tensor.parallel <torch.distributed.tensor.parallel>, torch.distributed.tensor <torch.distributed.tensor>, torch.distributed.device_mesh.init_device_mesh
 #
 #    You can now divide a layer by its columns or rows, keep a checkpoint that does not depend on it,

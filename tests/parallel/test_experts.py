@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
 
 from guard import UserError
+from mingpt.model import MLP, GPTConfig
 from parallel import experts
 from tests.lessons import distance
 from tests.mingpt.threads import train
@@ -51,18 +54,36 @@ def test_another_number_of_ranks_resumes(sizes, text, tmp_path):
     assert distance(*(one.checkpoint["optimizer"]["state"] for one in (found, whole))) < 1e-6
 
 
-def test_the_balance_is_one_if_all_are_equally_busy_and_more_if_not():
-    def balances(rank):
-        equal, one = torch.ones(8), torch.eye(8)[3]
-        counts = torch.eye(8)[rank * 4 : rank * 4 + 4].sum(0)  # half of the experts on each rank
-        pairs = (
-            (counts, equal.expand(5, 8) / 8),
-            (one, one.expand(5, 8)),
-            (counts, one.expand(5, 8)),
-        )
-        return [experts.Experts._balance(None, *pair).item() for pair in pairs]
+def test_the_balance_is_trained_for(text, tmp_path, monkeypatch):
+    last, rule = {}, experts.Experts._balance
 
-    assert world(2, balances) == [[0.5 + 0.5, 8, 1]] * 2
+    def noted(layer, *pair):
+        last[weight] = rule(layer, *pair)
+        return last[weight]
+
+    monkeypatch.setattr(experts.Experts, "_balance", noted)
+    for weight in (0, 1):
+        monkeypatch.setattr(experts, "BALANCE", weight)
+        train(tmp_path / str(weight), text, 1, script=experts)
+    assert last[1] < last[0] - 0.01
+
+
+def test_a_token_is_the_sum_of_its_experts_by_their_shares():
+    def outputs(rank):
+        layer = experts.Experts(MLP(GPTConfig(n_head=3, n_embd=48, dropout=0)), torch.Generator())
+        layer.divide(init_device_mesh("cpu", (1,)))
+        x = torch.randn(2, 5, 48)
+        shares = (x @ layer.router).softmax(-1)
+        shares = shares * (shares >= shares.topk(experts.CHOSEN).values[..., -1:])
+        hidden = F.gelu(x[:, None] @ layer.first.to_local(), approximate="tanh")
+        every = hidden @ layer.second.to_local()  # [batch, expert, time, size]
+        due = (shares.transpose(1, 2).unsqueeze(-1) * every).sum(1)
+        pairs = (
+            (y, torch.autograd.grad(y.square().sum(), layer.router)[0]) for y in (layer(x), due)
+        )
+        return [dict(enumerate(pair)) for pair in pairs]
+
+    assert distance(*world(1, outputs)[0]) < 1e-6
 
 
 def test_experts_that_cannot_be_shared_are_named(text, tmp_path):

@@ -1,0 +1,246 @@
+# %% [markdown]
+"""
+Experts: each token is computed by a part of the model
+======================================================
+"""
+
+# %% [markdown]
+# **You will be able to** train a model whose layers consist of experts on different processes, and say
+# by what factor an expert's gradient differs from any other.
+#
+# **You need** the script of :doc:`parallel_fsdp`.
+#
+# All scripts so far compute each token with all weights. In a *mixture of experts* (`Shazeer et al.
+# 2017 <https://arxiv.org/abs/1701.06538>`__), each MLP is replaced by several, the *experts*, and a
+# *router* chooses one or two of them for each token. So a model can have many more weights while a
+# token costs about as much as before. Mixtral has 8 experts per block and computes 2 of them.
+#
+# With *expert parallelism*, each process keeps some of the experts. Then weights stay where they are,
+# as in tensor parallelism, and tokens travel: each to the process that has its expert, and back.
+
+# %% [markdown]
+# Many experts in place of an MLP
+# -------------------------------
+#
+# The first stage has all experts on each process, and FSDP shards them like everything else.
+#
+# .. lesson-diff:: experts
+#    :edit: many-for-one
+#    :confirmed: 1047168971a9
+#
+#    **The router** is one matrix. ``softmax`` turns its products into shares that add up to 1, and
+#    ``topk`` chooses the largest. The output is the sum of the chosen experts' outputs, each times its
+#    share. ``topk`` has no gradient for its choice, so the router learns from the shares alone.
+#
+#    **The order.** A product of matrices wants the rows of an expert together. ``order`` sorts the
+#    pairs of token and expert by expert. There are ``CHOSEN`` pairs per token, so pair *i* belongs to
+#    token *i* ``// CHOSEN``. ``order.argsort()`` is the opposite order, which brings the rows back.
+#
+#    **The generator** draws the same initial weights on all ranks, and does not disturb those of the
+#    rest. No biases, as in Mixtral.
+#
+# .. run::
+#    :expect: (?s)Step +5 \| train loss 4\.1782.*Step +20 \| train loss 3\.8389
+#    :mark: train loss
+#
+#    python -m tools.series run experts@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
+
+# %% [markdown]
+# Each process has some of the experts
+# ------------------------------------
+#
+# .. lesson-diff:: experts
+#    :edit: share-the-experts
+#    :confirmed: b22556f105df
+#
+#    **The weights.** ``divide`` replaces each of the two tensors by this rank's part. As a
+#    ``DTensor``, it needs nothing else: clipping, saving and loading work as for a shard of FSDP.
+#    ``fully_shard`` leaves it alone, because of ``ignored_params``.
+#
+#    **How many.** First each rank tells each other how many rows it has for each of its experts.
+#    ``given`` is a table with a row per rank and a column per expert there. After the *all-to-all*,
+#    ``taken`` is what this rank gets.
+#
+#    **The rows** follow. A second all-to-all sends each rank its rows: of different numbers, so it
+#    needs to know them on both sides. They arrive rank by rank, so ``by_expert`` sorts them again. A
+#    third one brings the outputs back. ``backward()`` makes the same journey in the other direction,
+#    which is ``Exchange`` with the numbers reversed.
+#
+#    ``tolist()`` must wait for a GPU, twice per block.
+#
+# .. run::
+#    :expect: (?s)Step +20 \| train loss 3\.8389.* 15 all-to-alls per step
+#    :mark: train loss|all-to-alls
+#
+#    python -m tools.series run --probe experts@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
+#
+# Per block, there are three all-to-alls in the forward pass, and two in ``backward()``. The losses are
+# those of the first stage, almost: the one of step 15 differs in the last digit.
+
+# %% [markdown]
+# The gradient's scale
+# --------------------
+#
+# FSDP averages a gradient over the ranks, and each rank's loss is a mean over *its* tokens. An expert
+# gets the tokens of all ranks, so its gradient is the sum of what FSDP averages: *N* times too large.
+# AdamW divides a constant factor out again, so the losses hardly show it. Clipping, which sees
+# too large a norm, makes the small difference above, and with SGD the experts would learn *N* times
+# as fast.
+#
+# .. lesson-diff:: experts
+#    :edit: one-scale
+#    :confirmed: 0433aec69e9c
+#
+#    A hook divides the gradient when it arrives. It belongs to the weight, so it sees the gradient of
+#    each micro-batch.
+#
+# AdamW's averages of the gradients, which ``distance.py`` calls momenta, show it. This is how far
+# both stages are from the first one, whose gradients FSDP averages:
+#
+# .. run::
+#    :expect: (?s)experts_2.pt .*momenta \d\.\de-0[1-4]\n.*experts_3.pt .*weights \d\.\de-0[678], momenta \d\.\de-0[6-9]
+#    :mark: weights
+#
+#    echo --data LICENSE --model gpt-nano --block_size 16 --learning_rate 1e-3 --min_learning_rate 1e-3 --total_steps 20 > options
+#    python -m tools.series run experts@1 $(cat options) | tail -n 1
+#    python -m tools.series run experts@2 $(cat options) | tail -n 1
+#    python -m tools.series run experts@3 $(cat options) | tail -n 1
+#    python docs/labs/distance.py experts_1.pt experts_2.pt experts_3.pt
+
+# %% [markdown]
+# Experts that are equally busy
+# -----------------------------
+#
+# Nothing so far makes the router use all experts. An expert that gets more tokens learns more, and
+# then it gets even more. With experts on different processes, all wait for the busiest.
+#
+# .. lesson-diff:: experts
+#    :edit: keep-all-busy
+#    :confirmed: e4ccc82fb7c5
+#
+#    **The rule** is that of the Switch Transformer (`Fedus et al. 2021
+#    <https://arxiv.org/abs/2101.03961>`__, equation 4): for each expert, the share of tokens that it
+#    gets, times the mean share that the router gives it, and the sum of these times the number of
+#    experts. It is 1 if all get as much. The first factor has no gradient. The second one lowers the
+#    router's share for an expert with too many tokens.
+#
+#    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of the
+#    whole micro-batch. With each rank's own, every rank would have to be balanced by itself, and
+#    another number of processes would be another training (`Qiu et al. 2025
+#    <https://arxiv.org/abs/2501.11873>`__).
+#
+#    The loss that is printed is still that of the text alone.
+#
+# .. run::
+#    :expect: (?s)Step +20 \| train loss 3\.83[56]
+#    :mark: train loss
+#
+#    python -m tools.series run experts --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
+#
+# The lab trains with ``BALANCE = 0`` and with 0.01, and counts which share of the tokens each of the
+# eight experts gets. An equal share is 12.5 %:
+#
+# .. run::
+#    :expect: (?s)BALANCE 0 +block 0.*BALANCE 0.01 block 0
+#    :lines: 1 1
+#    :alone:
+#
+#    torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load > load.txt
+#    grep BALANCE load.txt
+#    grep shares load.txt
+
+# %%
+import json
+
+import lab
+
+log = lab.run(
+    "torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load > load.txt",
+    "grep BALANCE load.txt",
+    "grep shares load.txt",
+)
+results = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
+
+figure, axes = lab.picture(
+    "Shares of the tokens of eight experts in the first block, over 400 steps. Without the balancing "
+    "loss, the busiest gets several times as many as the others. With it, all come near an eighth.",
+    columns=2, sharey=True,
+)
+for panel, result in zip(axes, results, strict=True):
+    windows = range(20, 20 * len(result["shares"]) + 1, 20)
+    for expert in range(8):
+        shares = [window[0][expert] / 10 for window in result["shares"]]
+        panel.plot(windows, shares, color=lab.COLORS[0], alpha=0.6)
+    panel.axhline(12.5, color=lab.COLORS[1], linestyle="dashed")
+    panel.set(xlabel="step", title=f"BALANCE = {result['balance']}")
+axes[0].set(ylabel="% of the tokens")
+
+# %% [markdown]
+# The balancing loss works against the other one: on this small text the loss at the end is slightly
+# higher with it. DeepSeek-V3 instead adds a number to each expert's score, for the choice only, and
+# raises it while the expert has too little to do (`Wang et al. 2024
+# <https://arxiv.org/abs/2408.15664>`__).
+
+# %% [markdown]
+# What it costs
+# -------------
+#
+# - **Memory.** A process keeps 1/*N* of the experts and of everything else. In use are also one whole
+#   block without its experts, and the rows that arrive, whose number depends on the router.
+# - **Messages.** Per block and micro-batch, each token's *C* numbers travel ``CHOSEN`` times there
+#   and ``CHOSEN`` times back, and the same in ``backward()``. Of them, (*N* − 1) / *N* go to
+#   another process. FSDP would gather all experts instead, used or not.
+# - **Waiting.** All ranks wait for the one whose experts have most tokens. Many systems give each
+#   expert a *capacity* and drop the tokens above it. Nothing is dropped here, so the result does not
+#   depend on the number of processes.
+# - **Small products.** Each expert computes a few rows only. GPUs have *grouped* products for this
+#   (``torch.nn.functional.grouped_mm`` since torch 2.10). Here a loop computes one expert at a time.
+# - **More processes than experts.** A mesh with two dimensions shards each expert as well.
+#
+# Nothing on this page was measured on a GPU yet.
+
+# %% [markdown]
+# What could go wrong
+# -------------------
+#
+# **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all ranks,
+# and all others are means. The opposite happens, too: DDP around the whole model averages experts
+# that are not the same, and each becomes a mixture of all.
+#
+# **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
+# has other initial weights, or rows return in another order. If it begins to differ later, the scale
+# is wrong, or the balance is that of one rank. Rounding can also change a choice if two shares are
+# almost equal, and then the curves part for good.
+#
+# **"Split sizes dont match total dim 0 size", or a hang in** ``all_to_all_single``. What a rank gives
+# is not what the other takes. Exchange the numbers first, for each batch.
+#
+# **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
+# its gradient was lost: it must be added before ``backward()``.
+#
+# **"3 processes cannot share 8 experts".** All ranks have as many experts here.
+
+# %% [markdown]
+# What you can do now
+# -------------------
+#
+# .. page-end:: parallel_experts
+#    :next: :doc:`your_script`, to port your own script to DDP
+#    :also: torch.distributed.all_to_all_single, torch.topk, torch.distributed.tensor <torch.distributed.tensor>
+#
+#    You can now send each token to its expert and back, and check every gradient's scale.
+#
+#    .. fold:: The output is the sum of experts times their shares. What if ``CHOSEN`` is 1 and the share is left out?
+#
+#       The router gets no gradient from the text, because the choice has none. It would learn to be
+#       balanced, and nothing else.
+#
+#    .. fold:: Why must the hook divide by the number of ranks, and not by the number of tokens?
+#
+#       Each rank has already divided its loss by its number of tokens. The mean over all tokens is the
+#       mean of these, so the sum over ranks must be divided by the number of ranks. It would be the
+#       same if one expert got all tokens or none.
+#
+#    .. fold:: 8 experts, 2 chosen, 4 processes, and tokens are spread equally. Which part of the rows crosses to another process?
+#
+#       Three quarters: each process has two of the eight experts.
