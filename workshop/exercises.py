@@ -132,6 +132,8 @@ def exercises() -> dict[str, Exercise]:
             found.append(_edit(lesson.edit(name), **facts))
         for name, facts in table["gpt"].items() if lesson.name == "mingpt" else ():
             found.append(_stage(stages.after(lesson.edit(name)), **facts))
+        for name, facts in table["parts"].get(lesson.name, {}).items():
+            found.append(_stage(stages.after(lesson.edit(name)), **facts))
         if own := table["parallel"].get(lesson.name):
             found.append(_path_of_stages(lesson, **own))
     return {exercise.name: exercise for exercise in found}

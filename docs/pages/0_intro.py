@@ -75,7 +75,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # installs what is missing into ``.venv``, including PyTorch. Then type ``source
 # .venv/bin/activate`` and, in the same folder, the commands. A block of a page began in a fresh
 # copy of the folder, unless it uses a file that a block before it made. If a block finds a
-# checkpoint that it did not find on the page, move into another fresh clone, or delete ``*.pt*``,
+# checkpoint where the page's run found none, move into another fresh clone, or delete ``*.pt*``,
 # ``*.mmap``, ``node1``, ``node2``, ``first`` and ``second``, and start again.
 #
 # .. not-run:: the machine that builds this page is already set up

@@ -71,9 +71,8 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # In the simplest all-reduce, each process sends its whole tensor to all others and adds what it
 # receives: with four processes, it sends three times the size of the tensor. A *ring* sends less.
-# Gloo uses it, and NCCL, which has other ways, too. Each process cuts its tensor into as many
-# chunks as there are processes, sends only to its right neighbour and receives only from its left
-# neighbour.
+# Gloo uses it, as does NCCL, among other ways. Each process cuts its tensor into as many chunks as
+# there are processes, sends only to its right neighbour and receives only from its left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce

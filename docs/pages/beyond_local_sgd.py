@@ -207,7 +207,7 @@ right.legend()
 #    broadcast only every ``SYNC_EVERY`` steps.
 #
 #    ``broadcast`` overwrites every rank's ``elapsed`` with rank 0's. The time restarts after each
-#    average, and so after each save.
+#    average, also that of a save.
 #
 # .. run::
 #    :expect: 64 broadcasts

@@ -95,8 +95,8 @@ Unequal numbers of batches, and Join
 #    :edit: share-the-optimizers-state
 #    :confirmed: 02decc056c68
 #
-#    Every rank takes the optimizer's state of the highest rank, whose share is largest, so it made
-#    all steps. If you do not know which rank that is, let the ranks compare their numbers of
+#    Every rank takes the optimizer's state of the highest rank, which has the largest share and
+#    made all steps. If you do not know which rank that is, let the ranks compare their numbers of
 #    batches with ``all_gather_object``.
 #
 # .. run::

@@ -62,8 +62,8 @@ Context parallelism: a slice of each sequence
 # Attending to all slices
 # -----------------------
 #
-# At that point, tokens of rank 1 look back to the begin of their slice only. Their queries need the
-# keys and values of rank 0 as well.
+# So far, tokens of rank 1 see only their own slice. Their queries need the keys and values of rank
+# 0 as well.
 #
 # .. lesson-diff:: context_parallel
 #    :edit: attend-to-all-slices
@@ -139,7 +139,7 @@ Context parallelism: a slice of each sequence
 # --------------
 #
 # **Ring attention** (`Liu et al. 2023 <https://arxiv.org/abs/2310.01889>`__) never has all keys in
-# one place. In *N* rounds, each rank passes a slice of keys and values to the next one. Softmax
+# one place. In *N* − 1 rounds, each rank passes a slice of keys and values to the next one. Softmax
 # divides by a sum over all keys, which are not there yet. The *online softmax* keeps a sum for the
 # keys so far, and the largest score among them. When a larger score comes, it shrinks what it has:
 #
@@ -148,9 +148,9 @@ Context parallelism: a slice of each sequence
 #
 # While a rank computes with one slice, the next can be on its way, which this loop does not do.
 #
-# **Ulysses** (`Jacobs et al. 2023 <https://arxiv.org/abs/2309.14509>`__) exchanges slices for heads.
-# Heads do not depend on each other. So an *all-to-all*, in which each rank sends each other one a
-# different part, gives each rank *some heads of the whole sequence*. It computes plain causal
+# **Ulysses** (`Jacobs et al. 2023 <https://arxiv.org/abs/2309.14509>`__) exchanges slices for
+# heads. Heads do not depend on each other. So an *all-to-all*, in which each rank sends every other
+# a different part, gives each rank *some heads of the whole sequence*. It computes plain causal
 # attention, without a mask of its own, and a second all-to-all gives the slices back. The backward
 # of an all-to-all is the all-to-all in the other direction:
 #
@@ -241,9 +241,10 @@ for panel, (name, ranks) in zip(axes, cuts.items(), strict=True):
 axes[0].set(ylabel="query")
 
 # %% [markdown]
-# **More processes than slices.** If 64 processes train on sequences in 8 slices, put them into 8
-# groups. Only the ranks of a group read the same windows, and pass ``group=`` to ``all_gather`` and
-# ``reduce_scatter``. DDP still averages over all 64.
+# **More processes than slices.** If 64 processes train on sequences in 8 slices, a mesh of 8 × 8
+# has a row for each sequence. Rank, size and group of the row then take the place of the global
+# ones: in slices, positions, mask and both collectives. The loader gets the group of the column,
+# whose ranks have the same slice. DDP still averages over all 64.
 #
 # Nothing on this page was measured on a GPU yet.
 
@@ -256,7 +257,7 @@ axes[0].set(ylabel="query")
 # does that, because its results have no graph. So does ``DTensor.full_tensor()`` without
 # ``grad_placements=[Partial()]``.
 #
-# **"IndexError: index out of range in self" on the last ranks, while the others wait.** The
+# **"IndexError: index out of range in self" on all ranks but the first, which waits.** The
 # positions are shifted, but the batch is not sliced, so they exceed ``block_size``.
 #
 # **"block_size is 15, but must be a multiple of the number of processes, 2: the nearest is 16".**

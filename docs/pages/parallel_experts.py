@@ -33,7 +33,7 @@ Experts: each token is computed by a part of the model
 #    share. ``topk`` has no gradient for its choice, so the router learns from the shares alone.
 #
 #    **The order.** A product of matrices wants the rows of an expert together. ``order`` sorts the
-#    pairs of token and expert by expert. There are ``CHOSEN`` pairs per token, so pair *i* belongs to
+#    (token, expert) pairs by expert. There are ``CHOSEN`` pairs per token, so pair *i* belongs to
 #    token *i* ``// CHOSEN``. ``order.argsort()`` is the opposite order, which brings the rows back.
 #
 #    **The generator** draws the same initial weights on all ranks, and does not disturb those of the
@@ -57,16 +57,16 @@ Experts: each token is computed by a part of the model
 #    ``DTensor``, it needs nothing else: clipping, saving and loading work as for a shard of FSDP.
 #    ``fully_shard`` leaves it alone, because of ``ignored_params``.
 #
-#    **How many.** First each rank tells each other how many rows it has for each of its experts.
-#    ``given`` is a table with a row per rank and a column per expert there. After the *all-to-all*,
-#    ``taken`` is what this rank gets.
+#    **How many.** First each rank tells every other how many rows that one's experts get. ``given``
+#    is a table with a row per rank and a column per expert there. After the *all-to-all*, ``taken``
+#    is what this rank gets.
 #
-#    **The rows** follow. A second all-to-all sends each rank its rows: of different numbers, so it
-#    needs to know them on both sides. They arrive rank by rank, so ``by_expert`` sorts them again. A
-#    third one brings the outputs back. ``backward()`` makes the same journey in the other direction,
+#    **The rows** follow. A second all-to-all sends each rank its rows. Their numbers differ, so
+#    both sides must know them. They arrive rank by rank, so ``by_expert`` sorts them again. A third
+#    one brings the outputs back. ``backward()`` makes the same journey in the other direction,
 #    which is ``Exchange`` with the numbers reversed.
 #
-#    ``tolist()`` must wait for a GPU, twice per block.
+#    ``tolist()`` must wait for a GPU, three times per block.
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8389.* 15 all-to-alls per step
@@ -119,13 +119,13 @@ Experts: each token is computed by a part of the model
 #    :confirmed: e4ccc82fb7c5
 #
 #    **The rule** is that of the Switch Transformer (`Fedus et al. 2021
-#    <https://arxiv.org/abs/2101.03961>`__, equation 4): for each expert, the share of tokens that it
-#    gets, times the mean share that the router gives it, and the sum of these times the number of
-#    experts. It is 1 if all get as much. The first factor has no gradient. The second one lowers the
-#    router's share for an expert with too many tokens.
+#    <https://arxiv.org/abs/2101.03961>`__, equation 4): for each expert, the share of tokens that
+#    it gets, times the mean share that the router gives it. The sum of these is multiplied by the
+#    number of experts, so it is 1 if all get equally much. The first factor has no gradient. The
+#    second one lowers the router's share for an expert with too many tokens.
 #
-#    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of the
-#    whole micro-batch. With each rank's own, every rank would have to be balanced by itself, and
+#    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of
+#    the whole micro-batch. With its own shares, each rank would have to be balanced by itself, and
 #    another number of processes would be another training (`Qiu et al. 2025
 #    <https://arxiv.org/abs/2501.11873>`__).
 #
@@ -163,7 +163,8 @@ results = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
 
 figure, axes = lab.picture(
     "Shares of the tokens of eight experts in the first block, over 400 steps. Without the balancing "
-    "loss, the busiest gets several times as many as the others. With it, all come near an eighth.",
+    "loss, the busiest gets several times as many as the least busy. With it, all come nearer to "
+    "an eighth.",
     columns=2, sharey=True,
 )
 for panel, result in zip(axes, results, strict=True):
@@ -185,8 +186,9 @@ axes[0].set(ylabel="% of the tokens")
 # What it costs
 # -------------
 #
-# - **Memory.** A process keeps 1/*N* of the experts and of everything else. In use are also one whole
-#   block without its experts, and the rows that arrive, whose number depends on the router.
+# - **Memory.** A process keeps 1/*N* of the experts and of everything else. In use are also two
+#   whole blocks without their experts, the root, and the rows that arrive, whose number depends on
+#   the router.
 # - **Messages.** Per block and micro-batch, each token's *C* numbers travel ``CHOSEN`` times there
 #   and ``CHOSEN`` times back, and the same in ``backward()``. Of them, (*N* − 1) / *N* go to
 #   another process. FSDP would gather all experts instead, used or not.
@@ -203,22 +205,22 @@ axes[0].set(ylabel="% of the tokens")
 # What could go wrong
 # -------------------
 #
-# **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all ranks,
-# and all others are means. The opposite happens, too: DDP around the whole model averages experts
-# that are not the same, and each becomes a mixture of all.
+# **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all
+# ranks, and all others are means. The opposite happens, too: DDP around the whole model gives all
+# ranks the experts of rank 0, and averages the gradients of what were different experts.
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
 # has other initial weights, or rows return in another order. If it begins to differ later, the scale
 # is wrong, or the balance is that of one rank. Rounding can also change a choice if two shares are
 # almost equal, and then the curves part for good.
 #
-# **"Split sizes dont match total dim 0 size", or a hang in** ``all_to_all_single``. What a rank gives
-# is not what the other takes. Exchange the numbers first, for each batch.
+# **"Split sizes doesn't match total dim 0 size", or a hang in** ``all_to_all_single``. What a rank
+# gives is not what the other takes. Exchange the numbers first, for each batch.
 #
 # **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
 # its gradient was lost: it must be added before ``backward()``.
 #
-# **"3 processes cannot share 8 experts".** All ranks have as many experts here.
+# **"3 processes cannot share 8 experts".** All ranks have equally many experts here.
 
 # %% [markdown]
 # What you can do now

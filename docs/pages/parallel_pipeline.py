@@ -17,9 +17,8 @@ Pipeline parallelism: each process holds some blocks
 # on. In ``backward()``, gradients of these activations travel back. So a stage's weights, gradients
 # and optimizer state never leave their process.
 #
-# Stages depend on each other, so while one computes, the others wait. Therefore the batch is cut into
-# *micro-batches*. While the second stage computes the first micro-batch, the first stage computes the
-# second.
+# Stages depend on each other, so while one computes, the others wait. Therefore the batch is cut
+# into *micro-batches*. While stage 2 computes micro-batch 1, stage 1 computes micro-batch 2.
 
 # %% [markdown]
 # A pipeline by hand

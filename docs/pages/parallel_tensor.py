@@ -69,8 +69,8 @@ Tensor parallelism: a part of every layer
 #    longer depends on the rank. (The heads of different ranks then share their masks, too.
 #    Megatron-LM seeds those apart.)
 #
-#    **The norm** for clipping and AdamW meet shards and plain tensors.
-#    ``implicit_replication`` says that the plain ones are the same on all ranks.
+#    **Clipping and AdamW** meet shards and plain tensors. ``implicit_replication`` says that the
+#    plain ones are the same on all ranks.
 #
 # Each rank keeps half of the blocks' weights, and everything else:
 #

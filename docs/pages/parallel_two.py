@@ -43,13 +43,13 @@ Two dimensions: FSDP and tensor parallelism together
 #    ``distribute_tensor`` cuts by both, so the file is again that of all other scripts.
 #
 # Each of four processes keeps a quarter of the model, and the losses are those of
-# :doc:`parallel_tensor`. torch writes warnings about this mesh, which go to a file here:
+# :doc:`parallel_tensor`. torch writes warnings about this mesh, which ``grep`` leaves out here:
 #
 # .. run::
 #    :expect: (?s)Step +5 \| train loss 3\.91.*holds 204544 of 803968 weights
 #    :mark: train loss|holds
 #
-#    python -m tools.series run --probe two_dimensions --data ../LICENSE --model gpt-micro --block_size 16 --total_steps 20 --save_every 20 --log_every 5 2> warnings.txt
+#    python -m tools.series run --probe two_dimensions --data ../LICENSE --model gpt-micro --block_size 16 --total_steps 20 --save_every 20 --log_every 5 | grep -E 'loss|probe'
 
 # %% [markdown]
 # Equal, and resumed by another
@@ -64,7 +64,7 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    echo --model gpt-micro --block_size 16 --learning_rate 1e-3 --min_learning_rate 1e-3 > options
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) --data LICENSE --total_steps 40 --checkpoint_path ddp.pt | tail -n 1
-#    python -m tools.series run two_dimensions $(cat options) --data ../LICENSE --total_steps 20 2> warnings.txt | grep saved
+#    python -m tools.series run two_dimensions $(cat options) --data ../LICENSE --total_steps 20 | grep saved
 #    cp node1/two_dimensions.pt both.pt
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) --data LICENSE --total_steps 40 --checkpoint_path both.pt | grep -v val
 #    python docs/labs/distance.py ddp.pt both.pt
@@ -78,8 +78,9 @@ Two dimensions: FSDP and tensor parallelism together
 #
 # - **Memory.** Of the weights, gradients and optimizer state of the split layers, a process keeps one
 #   share in *nodes* × *local*. Activations are divided by *local* only, as in :doc:`parallel_tensor`.
-# - **Messages between nodes.** FSDP gathers and reduces the part of one rank, so each GPU sends and
-#   receives 1/*local* of what it would with FSDP alone.
+# - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
+#   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node share that:
+#   between 4 nodes of 8, ¾ of a weight crosses per all-gather, instead of almost one.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.
 # - **The shape is yours.** ``LOCAL_WORLD_SIZE`` is a good default. A row of 4 on nodes of 8 GPUs, with
@@ -96,12 +97,12 @@ Two dimensions: FSDP and tensor parallelism together
 # What could go wrong
 # -------------------
 #
-# **The weights have the right shape and are wrong.** ``full_tensor()`` puts rows together in an order
-# that must know how they were cut: first by ``split``, then by ``fully_shard``, which ``DTensor``
-# notes as ``_StridedShard``. In torch 2.13, a weight that was already made with ``_StridedShard`` by
-# hand, for the order of heads, comes back with its rows mixed, without an error. This is why
-# ``tensor_parallel.py`` orders heads by ``swap``, before and after. Compare a saved file with one of
-# DDP before you trust it.
+# **The weights have the right shape and are wrong.** To put rows in order, ``full_tensor()`` must
+# know how they were cut: first by ``split``, then by ``fully_shard``. ``DTensor`` notes that as
+# ``_StridedShard``. In torch 2.13, a weight that was already made with ``_StridedShard`` by hand,
+# for the order of heads, comes back with its rows mixed, without an error. This is why
+# ``tensor_parallel.py`` orders heads by ``swap``, before and after. Compare a saved file with one
+# of DDP before you trust it.
 #
 # **"2 sequential all_reduce operations will be performed" or "2 sequential all_gather operations".**
 # A norm or a whole tensor is collected along one dimension, then along the other. It is correct, and
@@ -136,5 +137,6 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    .. fold:: Which ranks must draw the same dropout masks?
 #
-#       Those of a row, outside of the split layers, because they compute the same tokens. The rows
-#       differ: the seed depends on the rank in ``data``.
+#       Those of a row, after the embeddings: there, all of them compute the same tokens. Between
+#       the split layers, each has other tokens. The rows differ: the seed depends on the rank in
+#       ``data``.

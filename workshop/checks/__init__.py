@@ -71,6 +71,12 @@ for name, own in OWN.items():
         *(one for one in own if one not in early + late),
         gpt.same_gradient, gpt.prints_the_same, *late, gpt.waits_for_the_last_save, group.ends_well,
     ]  # fmt: skip
+for name in ("tensor_parallel", "two_dimensions", "pipeline", "context_parallel", "experts"):
+    gradient = [] if name == "pipeline" else [gpt.same_gradient]  # its stages have other parameters
+    OF[name] = [
+        group.is_python, group.all_take_part, *gradient, gpt.prints_the_same,
+        gpt.waits_for_the_last_save, group.ends_well,
+    ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,
     shares.shared, saving.saved_once, group.ends_when_a_rank_fails,

@@ -36,7 +36,7 @@ def _trained(worker):
 def crashed(run):
     """A process ends with an exception.
 
-    The first one is the cause. It also causes the lost connections that other ranks report.
+    The first exception is the cause, also of the lost connections that other ranks report.
     """
     workers = run.attempts[-1].workers
     failed = workers and all(worker.first("raised") for worker in workers)  # a parent may wait on
