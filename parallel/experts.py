@@ -12,7 +12,6 @@ import sys
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
@@ -23,6 +22,7 @@ import mingpt.main
 import utils
 from guard import UserError
 from mingpt import checkpoints, data
+from mingpt.experts import Experts
 from mingpt.metrics import Metrics
 
 
@@ -72,64 +72,33 @@ class Exchange(torch.autograd.Function):
         return Exchange.apply(gradient, *context.back), None, None
 
 
-class Experts(torch.nn.Module):
-    """In place of an MLP: each token is computed by the best of many."""
-
-    def __init__(self, mlp, generator):
-        super().__init__()
-        (units, width), self.dropout = mlp.c_fc.weight.shape, mlp.dropout
-
-        def weight(*shape):
-            tensor = torch.empty(shape)
-            tensor.normal_(0, 0.02, generator=generator)
-            return torch.nn.Parameter(tensor)
-
-        self.router = weight(width, EXPERTS)
-        self.first = weight(EXPERTS, width, units)
-        self.second = weight(EXPERTS, units, width)
+class DividedExperts(Experts):
+    """Each rank has some of the experts, and computes the tokens of all."""
 
     def divide(self, mesh):
-        """Keep this rank's experts only."""
         for name in ("first", "second"):
-            weight = distribute_tensor(
-                getattr(self, name).data, mesh, [Shard(0)], src_data_rank=None)
-            setattr(self, name, torch.nn.Parameter(weight))
+            weight = torch.nn.Parameter(distribute_tensor(
+                getattr(self, name).data, mesh, [Shard(0)], src_data_rank=None))
             # The loss of a rank is a mean over its tokens. Experts see all.
-            getattr(self, name).register_hook(lambda grad: grad / mesh.size())
+            weight.register_hook(lambda gradient: gradient / mesh.size())
+            setattr(self, name, weight)
 
-    def forward(self, x):
-        tokens = x.flatten(0, 1)
-        shares = (tokens @ self.router).softmax(-1)  # [token, expert]
-        weights, experts = shares.topk(CHOSEN)
-        order = experts.flatten().argsort(stable=True)  # by their expert
-        counts = experts.flatten().bincount(minlength=EXPERTS)
-        self.balance = self._balance(counts, shares)
+    def compute(self, rows, counts, *weights):
         given = counts.unflatten(0, (dist.get_world_size(), -1))
         taken = torch.empty_like(given)  # from each rank, for each own expert
         dist.all_to_all_single(taken, given)
         sizes = given.sum(1).tolist(), taken.sum(1).tolist()
-        rows = Exchange.apply(tokens[order // CHOSEN], *sizes)
-        own = torch.arange(taken.size(1), device=x.device).repeat(len(taken))
-        by_expert = own.repeat_interleave(taken.flatten()).argsort(stable=True)
-        rows = self._compute(rows[by_expert], taken.sum(0))
-        rows = Exchange.apply(rows[by_expert.argsort()], *reversed(sizes))
-        rows = rows[order.argsort()].unflatten(0, (-1, CHOSEN))
-        x = (weights.unsqueeze(-1) * rows).sum(1).view_as(x)
-        return F.dropout(x, self.dropout, self.training)
+        rows = Exchange.apply(rows, *sizes)
+        own = torch.arange(taken.size(1), device=rows.device).repeat(len(taken))
+        order = own.repeat_interleave(taken.flatten()).argsort(stable=True)
+        weights = (weight.to_local() for weight in weights)
+        rows = super().compute(rows[order], taken.sum(0), *weights)
+        return Exchange.apply(rows[order.argsort()], *reversed(sizes))
 
-    def _compute(self, rows, counts):
-        """Each expert's rows, which follow one another, by its weights."""
-        parts = rows.split(counts.tolist())
-        weights = self.first.to_local(), self.second.to_local()
-        return torch.cat([
-            F.gelu(part @ first, approximate="tanh") @ second
-            for part, first, second in zip(parts, *weights, strict=True)])
-
-    def _balance(self, counts, shares):
-        """1 if all experts get as many tokens: Fedus et al. 2021, eq. 4."""
-        counts = counts / counts.sum()
-        dist.all_reduce(counts)
-        return EXPERTS * counts @ shares.mean(0) / dist.get_world_size()
+    def busy(self, counts):
+        shares = super().busy(counts) / dist.get_world_size()
+        dist.all_reduce(shares)
+        return shares
 
 
 class Trainer:
@@ -282,7 +251,7 @@ def load_train_objs(args):
     mesh = init_device_mesh(utils.device().type, (size,))
     generator = torch.Generator().manual_seed(args.seed)
     for block in model.transformer.h:
-        block.mlp = Experts(block.mlp, generator)
+        block.mlp = DividedExperts(block.mlp, EXPERTS, CHOSEN, generator)
         block.mlp.divide(mesh)
     experts = {one for one in model.parameters() if isinstance(one, DTensor)}
     for part in [*model.transformer.h, model]:

@@ -21,25 +21,25 @@ STEPS, WINDOW = 400, 20  # steps of training, and those of which the tokens are 
 def train(balance, folder):
     """Each expert's share of the tokens, [window, block, expert], and the last validation loss."""
     experts.BALANCE, counted = balance, []
-    rule = experts.Experts._balance
+    rule = experts.DividedExperts.busy
 
-    def count(layer, counts, shares):
+    def count(layer, counts):
         if layer.training:
             counted.append(counts)
-        return rule(layer, counts, shares)
+        return rule(layer, counts)
 
     args = Config(
         data="LICENSE", model="gpt-nano", block_size=64, total_steps=STEPS, learning_rate=2e-3,
         eval_every=STEPS, save_every=STEPS, log_every=STEPS, warmup_steps=20, precision="fp32",
         dropout=0.0, checkpoint_path=str(folder / "experts.pt"), cache=str(folder / "data"),
     )  # fmt: skip
-    experts.Experts._balance = count
+    experts.DividedExperts.busy = count
     dataset, model, optimizer = experts.load_train_objs(args)
     loader = experts.prepare_dataloader(dataset, args)
     trainer = experts.Trainer(model, loader, optimizer, args)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         trainer.train(STEPS)
-    experts.Experts._balance = rule
+    experts.DividedExperts.busy = rule
     shape = STEPS // WINDOW, WINDOW, -1, experts.EXPERTS
     counts = torch.stack(counted).view(shape).sum(1)
     loss = next(line for line in out.getvalue().splitlines() if "val loss" in line)

@@ -181,8 +181,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #
 #    You can now predict the speed of two nodes, and say how many samples a step needs.
 #
-#    .. fold:: A model has 100 MB of gradients. A step computes for 0.5 s. Over a link of 1 Gbit/s,
-#    without overlap, are two nodes faster than one?
+#    .. fold:: A model has 100 MB of gradients. A step computes for 0.5 s. Over a link of 1 Gbit/s, without overlap, are two nodes faster than one?
 #
 #       Two nodes are slower. Sending 100 MB at 125 MB/s takes 0.8 s, so a step takes 1.3 s for
 #       twice the samples, and one node needs 1.0 s for as many. With four batches accumulated, two

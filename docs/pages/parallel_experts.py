@@ -22,22 +22,27 @@ Experts: each token is computed by a part of the model
 # Many experts in place of an MLP
 # -------------------------------
 #
+# ``mingpt/experts.py`` has such a layer for one process:
+#
+# .. literalinclude:: ../../mingpt/experts.py
+#    :pyobject: Experts
+#
+# **The router** is one matrix. ``softmax`` turns its products into shares that add up to 1, and
+# ``topk`` chooses the largest. The output is the sum of the chosen experts' outputs, each times its
+# share. ``topk`` has no gradient for its choice, so the router learns from the shares alone.
+#
+# **The order.** A product of matrices wants the rows of an expert together. ``order`` sorts the
+# (token, expert) pairs by expert. There are ``chosen`` pairs per token, so pair *i* belongs to token
+# *i* ``// chosen``. ``order.argsort()`` is the opposite order, which brings the rows back.
+#
 # The first stage has all experts on each process, and FSDP shards them like everything else.
 #
 # .. lesson-diff:: experts
 #    :edit: many-for-one
-#    :confirmed: 1047168971a9
-#
-#    **The router** is one matrix. ``softmax`` turns its products into shares that add up to 1, and
-#    ``topk`` chooses the largest. The output is the sum of the chosen experts' outputs, each times its
-#    share. ``topk`` has no gradient for its choice, so the router learns from the shares alone.
-#
-#    **The order.** A product of matrices wants the rows of an expert together. ``order`` sorts the
-#    (token, expert) pairs by expert. There are ``CHOSEN`` pairs per token, so pair *i* belongs to
-#    token *i* ``// CHOSEN``. ``order.argsort()`` is the opposite order, which brings the rows back.
+#    :confirmed: 387e3f74f4de
 #
 #    **The generator** draws the same initial weights on all ranks, and does not disturb those of the
-#    rest. No biases, as in Mixtral.
+#    rest. There are no biases, as in Mixtral.
 #
 # .. run::
 #    :expect: (?s)Step +5 \| train loss 4\.1782.*Step +20 \| train loss 3\.8389
@@ -51,7 +56,9 @@ Experts: each token is computed by a part of the model
 #
 # .. lesson-diff:: experts
 #    :edit: share-the-experts
-#    :confirmed: b22556f105df
+#    :confirmed: 0ab0c0183b0b
+#
+#    ``DividedExperts`` is the same layer. Only what computes the rows is another.
 #
 #    **The weights.** ``divide`` replaces each of the two tensors by this rank's part. As a
 #    ``DTensor``, it needs nothing else: clipping, saving and loading work as for a shard of FSDP.
@@ -61,10 +68,10 @@ Experts: each token is computed by a part of the model
 #    is a table with a row per rank and a column per expert there. After the *all-to-all*, ``taken``
 #    is what this rank gets.
 #
-#    **The rows** follow. A second all-to-all sends each rank its rows. Their numbers differ, so
-#    both sides must know them. They arrive rank by rank, so ``by_expert`` sorts them again. A third
-#    one brings the outputs back. ``backward()`` makes the same journey in the other direction,
-#    which is ``Exchange`` with the numbers reversed.
+#    **The rows** follow. A second all-to-all sends each rank its rows. Their numbers differ, so both
+#    sides must know them. The rows arrive rank by rank, so ``order`` sorts them by expert again. A third
+#    all-to-all brings the outputs back. ``backward()`` makes the same journey in the other direction:
+#    ``Exchange`` with the numbers reversed.
 #
 #    ``tolist()`` must wait for a GPU, three times per block.
 #
@@ -89,7 +96,7 @@ Experts: each token is computed by a part of the model
 #
 # .. lesson-diff:: experts
 #    :edit: one-scale
-#    :confirmed: 0433aec69e9c
+#    :confirmed: 6f7423ce8551
 #
 #    A hook divides the gradient when it arrives. It belongs to the weight, so it sees the gradient of
 #    each micro-batch.
@@ -116,13 +123,15 @@ Experts: each token is computed by a part of the model
 #
 # .. lesson-diff:: experts
 #    :edit: keep-all-busy
-#    :confirmed: e4ccc82fb7c5
+#    :confirmed: 9bb80f745015
 #
 #    **The rule** is that of the Switch Transformer (`Fedus et al. 2021
 #    <https://arxiv.org/abs/2101.03961>`__, equation 4): for each expert, the share of tokens that
 #    it gets, times the mean share that the router gives it. The sum of these is multiplied by the
 #    number of experts, so it is 1 if all get equally much. The first factor has no gradient. The
 #    second one lowers the router's share for an expert with too many tokens.
+#
+#    ``Experts`` computes it already, and ``_run_batch`` adds it now.
 #
 #    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of
 #    the whole micro-batch. With its own shares, each rank would have to be balanced by itself, and
