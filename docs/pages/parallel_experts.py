@@ -236,7 +236,7 @@ axes[0].set(ylabel="% of the tokens")
 # -------------------
 #
 # .. page-end:: parallel_experts
-#    :next: :doc:`your_script`, to port your own script to DDP
+#    :next: :doc:`parallel_scale`, to predict what all this costs on many GPUs
 #    :also: torch.distributed.all_to_all_single, torch.topk, torch.distributed.tensor <torch.distributed.tensor>
 #
 #    You can now send each token to its expert and back, and check every gradient's scale.

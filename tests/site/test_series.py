@@ -26,6 +26,7 @@ SERIES = [
     "parallel_pipeline",
     "parallel_context",
     "parallel_experts",
+    "parallel_scale",
 ]  # fmt: skip
 
 
