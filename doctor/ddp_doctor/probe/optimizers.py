@@ -137,7 +137,8 @@ def _rates(optimizer):
 
 
 def parameters_of(optimizer):
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    """Those that this rank has: one stage of a pipeline may leave the others on `meta`."""
+    return [p for group in optimizer.param_groups for p in group["params"] if not p.is_meta]
 
 
 def state_of(optimizer):
