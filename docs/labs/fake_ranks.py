@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from mingpt.config import Config
 from parallel import context_parallel, fsdp, tensor_parallel
-from parallel.costs import Layout, Model, Work, messages
+from parallel.scale.costs import Layout, Model, Work, messages
 
 SIZES = 2, 8, 64
 SCRIPTS = {"shards": fsdp, "tensor": tensor_parallel, "context": context_parallel}

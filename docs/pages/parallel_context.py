@@ -151,7 +151,7 @@ Context parallelism: a slice of each sequence
 # **Ulysses** (`Jacobs et al. 2023 <https://arxiv.org/abs/2309.14509>`__) exchanges slices for
 # heads. Heads do not depend on each other. So an *all-to-all*, in which each rank sends every other
 # a different part, gives each rank *some heads of the whole sequence*. It computes plain causal
-# attention, without a mask of its own, and a second all-to-all gives the slices back. The backward
+# attention, without an own mask, and a second all-to-all gives the slices back. The backward
 # of an all-to-all is the all-to-all in the other direction:
 #
 # .. literalinclude:: ../theory/attention_in_slices.py

@@ -13,8 +13,8 @@ How far does it scale?
 #
 # The pages before this one prove that results are equal, and a laptop is enough for that. Speed is
 # another matter. But which messages are sent, and how large they are, depends on the script alone,
-# so a laptop can count them, too. What is left is arithmetic: ``parallel/costs.py`` has it in 200
-# lines without PyTorch, and ``parallel/scale.py`` tries all layouts.
+# so a laptop can count them, too. What is left is arithmetic: ``parallel/scale/costs.py`` has it in
+# 200 lines without PyTorch.
 
 # %% [markdown]
 # What is sent
@@ -68,7 +68,7 @@ How far does it scale?
 #
 # **The bubble** of a pipeline is (*S* − 1)/(*M v*) of all that (:doc:`parallel_pipeline`).
 #
-# .. literalinclude:: ../../parallel/costs.py
+# .. literalinclude:: ../../parallel/scale/costs.py
 #    :pyobject: step
 
 # %% [markdown]
@@ -126,8 +126,8 @@ How far does it scale?
 # %%
 import lab
 
-from parallel import scale
-from parallel.costs import Work
+from parallel.scale import choose
+from parallel.scale.costs import Work
 
 figure, axes = lab.picture(
     "Tokens per second of the best layout for Llama 3 8B with 256 sequences of 8,192 tokens per "
@@ -139,8 +139,8 @@ counts = [2**n for n in range(3, 13)]
 for link in (400, 100):
     speeds = []
     for gpus in counts:
-        on = scale.machine("h100", 0.4, link)
-        found, _ = scale.ranked(scale.MODELS["llama3-8b"], gpus, Work(256, 8192), on)
+        on = choose.machine("h100", 0.4, link)
+        found, _ = choose.ranked(choose.MODELS["llama3-8b"], gpus, Work(256, 8192), on)
         speeds.append(found[0][0])
     axes.loglog(counts, speeds, "o-", label=f"{link} Gbit/s per GPU")
 ideal = [speeds[0] * gpus / counts[0] for gpus in counts]

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from mingpt.model import GPT, GPTConfig
-from parallel import scale
-from parallel.costs import Layout, Work, memory, step
+from parallel.scale.choose import MODELS, machine
+from parallel.scale.costs import Layout, Work, memory, step
+from parallel.scale.published import compared
 from tests.processes import LIMIT, ROOT, environment
 
 
@@ -32,11 +33,11 @@ def test_collectives_are_those_of_the_scripts_at_any_number_of_ranks():
 ])  # fmt: skip
 def test_parameters_are_those_of_the_models(name, billions):
     """Of Llama's: the cards on Hugging Face, meta-llama/Llama-3.1-8B and so on."""
-    assert scale.MODELS[name].parameters(1024) == round(billions * 1e9)
+    assert MODELS[name].parameters(1024) == round(billions * 1e9)
 
 
 def test_gpt2_is_ours():
-    shape = scale.MODELS["gpt2"]
+    shape = MODELS["gpt2"]
     own = replace(shape, layers=2, width=48, heads=3, kv_heads=3, hidden=192, vocab=67)
     config = GPTConfig(n_layer=2, n_head=3, n_embd=48, vocab_size=67, block_size=32)
     assert own.parameters(32) == sum(weight.numel() for weight in GPT(config).parameters())
@@ -44,7 +45,7 @@ def test_gpt2_is_ours():
 
 def test_predictions_are_near_to_published_runs():
     """Where the chapter says so: it explains the others."""
-    errors = {what: ours / told - 1 for what, told, ours in scale.compared() if ours}
+    errors = {what: ours / told - 1 for what, told, ours in compared() if ours}
     far = {"405B, interleaved", "70B, TP 8 × FSDP 32", *(what for what in errors if "CP" in what)}
     assert {what for what, error in errors.items() if abs(error) > 0.02} == far
 
@@ -52,7 +53,7 @@ def test_predictions_are_near_to_published_runs():
 def test_memory_that_more_shards_save():
     """torchtitan: 82.4 GiB on 8 GPUs, 67.0 on 128."""
     few, many = (
-        memory(scale.MODELS["llama3-8b"], Layout(shards=n), Work(2 * n, 8192, 2)) for n in (8, 128)
+        memory(MODELS["llama3-8b"], Layout(shards=n), Work(2 * n, 8192, 2)) for n in (8, 128)
     )
     assert few["activations"] == many["activations"]
     assert (few["weights"] - many["weights"]) / 2**30 == pytest.approx(82.4 - 67.0, rel=0.1)
@@ -62,16 +63,16 @@ def test_memory_that_more_shards_save():
 def test_the_bubble_is_that_of_the_formula(interleaved):
     """(S - 1) / (M v + S - 1) of the step: see the page on pipelines."""
     layout = Layout(pipeline=4, interleaved=interleaved)
-    on = scale.machine("h100", 0.4, 1e12)  # messages cost nothing
+    on = machine("h100", 0.4, 1e12)  # messages cost nothing
     on = replace(on, inside=1e30, between=1e30)
-    spent = step(scale.MODELS["gpt2"], layout, Work(8, 1024), on)
+    spent = step(MODELS["gpt2"], layout, Work(8, 1024), on)
     assert spent["bubble"] / sum(spent.values()) == pytest.approx(3 / (8 * interleaved + 3))
 
 
 def test_the_command_says_what_would_fit_and_needs_no_torch():
     found = run("-m", "parallel.scale", "predict", "llama3-405b", "--gpus", "16")
     assert found.returncode == 1 and "16 GPUs of 80 GB needs 415 GB each" in found.stderr
-    code = "import sys, parallel.scale; sys.exit('torch' in sys.modules)"
+    code = "import sys, parallel.scale.__main__; sys.exit('torch' in sys.modules)"
     assert run("-c", code).returncode == 0
     best = run("-m", "parallel.scale", "predict", "gpt2", "--gpus", "8", "--context", "1024")
     assert "DDP 8" in best.stdout.splitlines()[2]
