@@ -94,7 +94,7 @@ def setup(app):
         "extra/scripts": [
             "*.py",
             "mingpt/*",
-            "parallel/*",
+            "parallel/**/*",
             "beyond/*",
             "docs/labs/*",
             "docs/theory/*",
