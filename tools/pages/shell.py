@@ -27,8 +27,8 @@ from tools.series import own
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ["*.py", "lessons.toml", "LICENSE", "docs/*.py", "docs/labs/*", "docs/recorded/*",
           "docs/port/*", "docs/theory/*", "docs/symptoms/*", "mingpt/*", "parallel/**/*",
-          "beyond/*", "launch/*", "tools/*.py", "tools/series/*", "tools/cluster/*", "tools/bench/results/*",
-          "doctor/**/*", "workshop/**/*"]  # fmt: skip
+          "beyond/*", "launch/*", "tools/*.py", "tools/series/*", "tools/cluster/*",
+          "tools/bench/results/*", "doctor/**/*", "workshop/**/*"]  # fmt: skip
 BUILDS = re.compile("MPLBACKEND|PAGES_BUILD|PYTHON.*")  # variables
 LOCK = threading.Lock()
 # torchrun sets OMP_NUM_THREADS for several workers, and says so each time.
