@@ -74,10 +74,10 @@ Context parallelism: a slice of each sequence
 #    block. An ``autograd.Function`` says what happens in ``forward()`` and in ``backward()``,
 #    because autograd cannot see through ``dist.all_gather``.
 #
-#    **The mask.** Rank *r* needs the keys up to the end of its slice, ``end``. Its last query may see
-#    all of these, the one before all but the last, and so on. ``is_causal=True`` would align the
-#    *first* query with the first key. ``causal_lower_right`` aligns the last ones. It makes no mask
-#    of *T/N* × *T* numbers where the GPU's kernel can do without.
+#    **The mask.** Rank *r* needs the keys up to the end of its slice, ``end``. Its last query may
+#    see all of these, and each earlier one a key less. ``is_causal=True`` would align the *first*
+#    query with the first key. ``causal_lower_right`` aligns the last ones. It makes no mask of
+#    *T/N* × *T* numbers where the GPU's kernel can do without.
 #
 #    ``attend`` takes the place of the model's own method, and repeats its other lines. The last
 #    line of ``backward()`` is for now: each rank keeps the gradient of its own slice.

@@ -58,15 +58,15 @@ Experts: each token is computed by a part of the model
 #    :edit: share-the-experts
 #    :confirmed: 0ab0c0183b0b
 #
-#    ``DividedExperts`` is the same layer. Only what computes the rows is another.
+#    ``DividedExperts`` is the same layer, with another ``compute``.
 #
 #    **The weights.** ``divide`` replaces each of the two tensors by this rank's part. As a
 #    ``DTensor``, it needs nothing else: clipping, saving and loading work as for a shard of FSDP.
 #    ``fully_shard`` leaves it alone, because of ``ignored_params``.
 #
-#    **How many.** First each rank tells every other how many rows that one's experts get. ``given``
-#    is a table with a row per rank and a column per expert there. After the *all-to-all*, ``taken``
-#    is what this rank gets.
+#    **How many.** First each rank tells every other how many rows it sends to each expert there.
+#    ``given`` is a table with a row per rank and a column per expert there. After the *all-to-all*,
+#    ``taken`` is what this rank gets.
 #
 #    **The rows** follow. A second all-to-all sends each rank its rows. Their numbers differ, so both
 #    sides must know them. The rows arrive rank by rank, so ``order`` sorts them by expert again. A third

@@ -30,16 +30,16 @@ How far does it scale?
 # DDP                  all-reduces, once per step                  *L B* + *E* in all
 # tensor parallelism   4 *L* + 2 all-gathers                       *t C*
 # tensor parallelism   4 *L* reduce-scatters                       *t C*
-# context parallelism  *L* all-gathers and *L* reduce-scatters     2 *t C*, of keys and values
+# context parallelism  *L* all-gathers and *L* reduce-scatters     2 *t* × the width of keys
 # pipeline             2 messages per border                       *t C*
 # ===================  ==========================================  =================================
 #
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and twice
 # that for an all-reduce (:doc:`1a_speed`).
 #
-# Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at once
-# and sends nothing. One process then believes to be rank 0 of 64. The lab runs a forward and a
-# backward pass of each script that way, and counts collectives and their numbers:
+# Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
+# once and sends nothing. One process then believes to be rank 0 of 64. The lab runs a forward and a
+# backward pass of three scripts that way, and counts collectives and their numbers:
 #
 # .. run::
 #    :expect: (?s)(?:formula equal.*?){9}
@@ -51,15 +51,17 @@ How far does it scale?
 #    :pyobject: Collectives
 #
 # A ``TorchDispatchMode`` sees each operation that PyTorch carries out, collectives included. In DDP
-# they are called from C++, which it does not see.
+# they are called from C++, which it does not see, so the rows of DDP and of the pipeline are not
+# counted here.
 
 # %% [markdown]
 # How long it takes
 # -----------------
 #
 # **Computing.** Each weight that multiplies costs 6 operations per token, 2 forward and 4 backward
-# (`Kaplan et al. 2020 <https://arxiv.org/abs/2001.08361>`__), and causal attention 6 *C T* per block. A
-# GPU reaches a share of its peak: 40 % is usual. This share is the one number that must be measured.
+# (`Kaplan et al. 2020 <https://arxiv.org/abs/2001.08361>`__), and causal attention 6 *C T* per
+# block, for sequences of *T* tokens. A GPU reaches a share of its peak: 40 % is usual. This share
+# is the one number that must be measured.
 #
 # **Messages** of tensor and context parallelism are waited for. FSDP gathers the next block while one
 # computes, so its messages cost nothing until they take longer than computing. Nothing hides the
@@ -79,7 +81,7 @@ How far does it scale?
 # <https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md>`__),
 # and Meta trained the largest on 16,384 (`Grattafiori et al. 2024
 # <https://arxiv.org/abs/2407.21783>`__, table 4, in TFLOP/s). In each group, the first run fits the
-# rate of computing, and the others are predicted with it, in tokens per second and GPU:
+# rate of computing, and the others are predicted with it, in the published unit:
 #
 # .. run::
 #    :expect: (?s)FSDP 128 +published 5,605, predicted 5,650, \+1%.*16,384
@@ -91,19 +93,20 @@ How far does it scale?
 #
 # - **FSDP from 8 to 128 GPUs** loses 2 to 3 %, and the formulas say why: all messages but the
 #   embedding's are hidden.
-# - **405B with a pipeline** is predicted from the 8B model, with another layout, within 2 %. Twice
-#   the GPUs with the same batch halve the number of micro-batches, so the bubble grows.
-# - **Interleaved stages** gained 28 %, and the bubble explains 10 %, if each rank has two. Those
-#   stages are also more equal: 126 blocks do not divide by 8, and the last stage has the head as
-#   well.
-# - **70B** was faster than predicted, since larger products use a GPU better. One share of the peak for
-#   all sizes is too simple.
+# - **405B with a pipeline** is predicted from the 8B model, with another layout, within 2 %.
+#   (Partly by luck: this run also overlapped the messages of tensor parallelism.) Meta's 16,384
+#   GPUs have half the micro-batches of its 8,192, so the bubble grows.
+# - **Interleaved stages** gained 28 %, and the bubble explains 10 %, if each rank has two. The
+#   formulas do not explain the rest.
+# - **70B** was faster than predicted. It computed 16 sequences at once, and larger products use a
+#   GPU better. One share of the peak for all is too simple.
 # - **Context parallelism** is far off. The messages are small, so it is attention itself that ran
-#   slower: in slices, and at lengths where it is most of the work. The formulas give it the same share of
-#   the peak as a product. So ``predict`` leaves slices of fewer than 16,384 tokens out.
+#   slower: in slices, and at lengths where it is most of the work. The formulas give it the same
+#   share of the peak as a product. So what ``predict`` says of it is a bound. It tries slices of
+#   16,384 tokens or more only.
 #
-# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, for the same tokens per GPU. The
-# formula, 16 bytes per weight and GPU, says 14.0 GiB less, and it was 15.4.
+# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, for the same tokens per GPU.
+# The formula, 16 bytes per weight over all GPUs, says 14.0 GiB less; it was 15.4.
 
 # %% [markdown]
 # Which layout?
@@ -120,8 +123,9 @@ How far does it scale?
 #    python -m parallel.scale predict llama3-8b --gpus 128 --sequences 256 --top 5
 #    python -m parallel.scale predict gpt2 --gpus 8 --context 1024 --top 3
 #
-# Differences of a few percent mean nothing. The order of magnitude does: a small model wants DDP, a
-# medium one FSDP, and tensor parallelism enters when a sequence per GPU is too much.
+# Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
+# FSDP alone, each micro-batch of one sequence gathers all weights, and that takes longer than
+# computing it. Two GPUs that share layers each gather half as much, so tensor parallelism helps.
 
 # %%
 import lab
@@ -131,8 +135,8 @@ from parallel.scale.costs import Work
 
 figure, axes = lab.picture(
     "Tokens per second of the best layout for Llama 3 8B with 256 sequences of 8,192 tokens per "
-    "step. At first each GPU adds as much as the last. With a slower link, or more than one GPU per "
-    "sequence, it adds less.",
+    "step. At first each GPU adds as much as those before it. From 512 or 1,024 GPUs on, by the "
+    "link, it adds less.",
     height=3.2,
 )
 counts = [2**n for n in range(3, 13)]
@@ -159,9 +163,9 @@ axes.legend()
 # What it leaves out
 # ------------------
 #
-# - **The slowest GPU.** All ranks wait for it in each step. On thousands of GPUs the loss is some
-#   percent: Goyal et al. (2017, `arXiv 1706.02677 <https://arxiv.org/abs/1706.02677>`__) reached 90
-#   % of ideal at 256 GPUs, where the formulas hide almost all messages.
+# - **The slowest GPU.** All ranks wait for it in each step. The loss is some percent or more: Goyal
+#   et al. (2017, `arXiv 1706.02677 <https://arxiv.org/abs/1706.02677>`__) reached 90 % of ideal at
+#   256 GPUs, where the formulas hide almost all messages.
 # - **Failures.** Meta counted 419 unexpected interruptions in 54 days on 16,384 GPUs (section 3.3.4 of
 #   the paper above), one in three hours. Each costs the time since the last save and the restart.
 # - **Latency** of each message, which counts for small models, and the network's congestion.
@@ -173,9 +177,9 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **Out of memory, though it should fit.** Fragments, the logits in fp32, and buffers of NCCL are not
-# in the formula. It leaves 10 % for them. Start with one block fewer, and read
-# ``max_memory_allocated`` (:doc:`5d_gpus`).
+# **Out of memory, though it should fit.** Fragments and buffers of NCCL are not in the formula. It
+# leaves 10 % for them. Start with one block fewer, and read ``max_memory_allocated``
+# (:doc:`5d_gpus`).
 #
 # **Half as fast as predicted.** Measure the share of the peak on one GPU first, and pass it as
 # ``--share``. If one GPU is slow, the network is not to blame.

@@ -79,7 +79,7 @@ Two dimensions: FSDP and tensor parallelism together
 # - **Memory.** Of the weights, gradients and optimizer state of the split layers, a process keeps one
 #   share in *nodes* × *local*. Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
-#   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node share that:
+#   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node send at once:
 #   between 4 nodes of 8, ¾ of a weight crosses per all-gather, instead of almost one.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.

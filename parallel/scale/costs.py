@@ -177,6 +177,8 @@ def memory(model, layout, work):
     weights += HALF * (2 * block + rest if shared > 1 else own)
     tokens = work.micro * work.context // layout.context
     kept = HALF * model.kept // layout.tensor
+    if layout.context > 1:  # gathered keys and values, of all tokens
+        kept += HALF * 2 * model.kv_width * layout.context // layout.tensor
     inputs = HALF * model.width // layout.tensor
     per_token = layers * inputs + kept if work.recompute else layers * kept
     rounds = min(layout.pipeline, work.rounds(layout)) if layout.pipeline > 1 else 1
