@@ -41,19 +41,32 @@ def published(args):
         print(f"{what:24} published {told:5,}, {ending}")
 
 
+def positive(kind):
+    def number(text):
+        if not (value := kind(text)) > 0:
+            raise argparse.ArgumentTypeError(f"is {text}, but must be more than 0")
+        return value
+
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m parallel.scale", description=__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("published", help="compare with published runs").set_defaults(do=published)
     own = commands.add_parser("predict", help="the best layouts of a model, on so many GPUs")
     own.add_argument("model", choices=MODELS)
-    own.add_argument("--gpus", type=int, required=True)
+    own.add_argument("--gpus", type=positive(int), required=True)
     own.add_argument("--gpu", choices=GPUS, default="h100")
-    own.add_argument("--link", type=float, default=400, help="of a GPU to other nodes, in Gbit/s")
-    own.add_argument("--share", type=float, default=0.4, help="of its peak that a GPU computes at")
-    own.add_argument("--sequences", type=int, default=512, help="per step, on all GPUs")
-    own.add_argument("--context", type=int, default=8192, help="tokens of a sequence")
-    own.add_argument("--top", type=int, default=8, help="how many layouts are printed")
+    own.add_argument(
+        "--link", type=positive(float), default=400, help="of a GPU to other nodes, in Gbit/s"
+    )
+    own.add_argument(
+        "--share", type=positive(float), default=0.4, help="of its peak that a GPU computes at"
+    )
+    own.add_argument("--sequences", type=positive(int), default=512, help="per step, on all GPUs")
+    own.add_argument("--context", type=positive(int), default=8192, help="tokens of a sequence")
+    own.add_argument("--top", type=positive(int), default=8, help="how many layouts are printed")
     own.set_defaults(do=predict)
     args = parser.parse_args()
     args.do(args)

@@ -72,6 +72,8 @@ def test_the_bubble_is_that_of_the_formula(interleaved):
 def test_the_command_says_what_would_fit_and_needs_no_torch():
     found = run("-m", "parallel.scale", "predict", "llama3-405b", "--gpus", "16")
     assert found.returncode == 1 and "16 GPUs of 80 GB needs 415 GB each" in found.stderr
+    wrong = run("-m", "parallel.scale", "predict", "gpt2", "--gpus", "-4")
+    assert wrong.stderr.endswith("argument --gpus: is -4, but must be more than 0\n")
     code = "import sys, parallel.scale.__main__; sys.exit('torch' in sys.modules)"
     assert run("-c", code).returncode == 0
     best = run("-m", "parallel.scale", "predict", "gpt2", "--gpus", "8", "--context", "1024")
