@@ -1,6 +1,8 @@
 """Train a GPT with experts, and count the tokens that each expert gets, without and with balance.
 
-torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load
+    torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load
+
+Each balance has the same initial weights and batches.
 """
 
 import contextlib

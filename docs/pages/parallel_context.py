@@ -80,7 +80,7 @@ Context parallelism: a slice of each sequence
 #    *T/N* × *T* numbers where the GPU's kernel can do without.
 #
 #    ``attend`` takes the place of the model's own method, and repeats its other lines. The last
-#    line of ``backward()`` is for now: each rank keeps the gradient of its own slice.
+#    line of ``backward()`` is temporary: each rank keeps its slice of the gradient.
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2135.*Step +5 \| train loss 4\.1631.* 3 all-gathers per step
@@ -107,7 +107,7 @@ Context parallelism: a slice of each sequence
 #    ranks, of part *r*. It is the backward of every all-gather whose results the ranks use in
 #    different ways.
 #
-#    It adds and does not divide, because each rank's loss is a mean of its own tokens. DDP then
+#    It adds and does not divide, because each rank's loss is a mean over its tokens. DDP then
 #    divides by the number of ranks, as for all other gradients.
 #
 # .. run::

@@ -187,8 +187,8 @@ axes[0].set(ylabel="% of the tokens")
 
 # %% [markdown]
 # The balancing loss works against the other one: on this small text the loss at the end is slightly
-# higher with it. DeepSeek-V3 instead adds a number to each expert's score, for the choice only, and
-# raises it while the expert has too little to do (`Wang et al. 2024
+# higher with it. DeepSeek-V3 instead adds a number to each expert's score, only when it chooses,
+# and raises it while the expert has too little to do (`Wang et al. 2024
 # <https://arxiv.org/abs/2408.15664>`__).
 
 # %% [markdown]

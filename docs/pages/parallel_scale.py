@@ -105,7 +105,7 @@ How far does it scale?
 #   share of the peak as a product. So what ``predict`` says of it is a bound. It tries slices of
 #   16,384 tokens or more only.
 #
-# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, for the same tokens per GPU.
+# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, with as many tokens per GPU.
 # The formula, 16 bytes per weight over all GPUs, says 14.0 GiB less; it was 15.4.
 
 # %% [markdown]

@@ -35,9 +35,9 @@ Two dimensions: FSDP and tensor parallelism together
 #    part among the nodes. In the forward pass, the layer gathers this rank's part, not the whole.
 #
 #    **The norm.** ``clip_grad_norm_`` stacks the norms of all gradients, and ``DTensor`` refuses
-#    that for two meshes: the embeddings are sharded over ``data`` only, and the layers over both. So
-#    here each norm becomes an ordinary tensor first. ``foreach=False`` scales one gradient at a
-#    time, for the same reason.
+#    that for two meshes: the embeddings are sharded over ``data`` only, and the layers over both.
+#    So here each norm becomes an ordinary tensor first. ``foreach=False`` scales one gradient at a
+#    time, since the meshes cannot be mixed there either.
 #
 #    **Nothing else changes.** ``full_tensor`` collects shards from both dimensions, and
 #    ``distribute_tensor`` cuts by both, so the file is again that of all other scripts.

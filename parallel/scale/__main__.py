@@ -19,7 +19,7 @@ def predict(args):
     work = Work(args.sequences, args.context)
     found, smallest = ranked(model, args.gpus, work, on)
     if not found:
-        needs = f"{smallest / 1e9:,.0f} GB each" if smallest else "more --sequences"
+        needs = f"{smallest / 1e9:,.0f} GB each" if smallest else "--sequences that they can share"
         sys.exit(
             f"{args.model} on {args.gpus} GPUs of {on.memory / 1e9:.0f} GB needs {needs}: "
             "pass more --gpus, a larger --gpu, or other --sequences"

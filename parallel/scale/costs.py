@@ -93,8 +93,9 @@ class Work:
     recompute: bool = False  # the activations of each block
 
     def rounds(self, layout):
-        """Micro-batches per step of one pipeline; 0 if there are too few sequences."""
-        return self.sequences // (layout.shards * layout.replicas * self.micro)
+        """Micro-batches per step of one pipeline; 0 if the ranks cannot share the sequences."""
+        rounds, rest = divmod(self.sequences, layout.shards * layout.replicas * self.micro)
+        return 0 if rest else rounds
 
 
 @dataclass(frozen=True)

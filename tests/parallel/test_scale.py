@@ -14,10 +14,8 @@ from tests.processes import LIMIT, ROOT, environment
 
 
 def run(*words):
-    command = [sys.executable, *words]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(), timeout=LIMIT, capture_output=True, text=True
-    )
+    about = {"cwd": ROOT, "env": environment(), "timeout": LIMIT, "text": True}
+    return subprocess.run([sys.executable, *words], capture_output=True, **about)
 
 
 def test_collectives_are_those_of_the_scripts_at_any_number_of_ranks():
@@ -72,6 +70,7 @@ def test_the_bubble_is_that_of_the_formula(interleaved):
 def test_the_command_says_what_would_fit_and_needs_no_torch():
     found = run("-m", "parallel.scale", "predict", "llama3-405b", "--gpus", "16")
     assert found.returncode == 1 and "16 GPUs of 80 GB needs 415 GB each" in found.stderr
+    assert Work(10, 1024).rounds(Layout(shards=8)) == 0  # or it would count 10 and compute 8
     wrong = run("-m", "parallel.scale", "predict", "gpt2", "--gpus", "-4")
     assert wrong.stderr.endswith("argument --gpus: is -4, but must be more than 0\n")
     code = "import sys, parallel.scale.__main__; sys.exit('torch' in sys.modules)"
