@@ -11,7 +11,7 @@ def fresh():
     patterns = "[!.]*.py", "lessons.toml", "LICENSE"
     for file in [file for pattern in patterns for file in Path(".").glob(pattern)]:
         shutil.copy(file, folder)
-    for name in ("beyond", "docs", "doctor", "mingpt", "tools", "workshop"):
+    for name in ("beyond", "docs", "doctor", "launch", "mingpt", "parallel", "tools", "workshop"):
         if Path(name).is_dir():
             made = ["_build", "series"] if name == "docs" else []
             ignored = shutil.ignore_patterns(".*", "__pycache__", *made)

@@ -1,6 +1,6 @@
 """Make .venv and install what it lacks. `make` calls this; it needs only Python.
 
-    python3 tools/bootstrap.py [test] [docs] [ports] [dev]      # extras of pyproject.toml
+    python3 tools/bootstrap.py [test] [docs] [ports] [groups] [dev]      # extras of pyproject.toml
 
 If the Python that makes .venv has a new enough torch, .venv shares that Python's packages. If you
 made .venv yourself, this keeps it and installs only what it lacks.

@@ -282,8 +282,8 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :edit: end-the-process-group
 #    :confirmed: defa7dc57f65
 #
-#    ``destroy_process_group`` ends them. After an exception it does not run, but ``guard.py`` makes
-#    sure that the process ends.
+#    ``destroy_process_group`` ends threads and connections. After an exception it does not run, but
+#    ``guard.py`` then ends the process.
 #
 #    ``main`` returned before this call, so no DDP model is left. A model that still exists may make
 #    the process hang: see :doc:`internals`.

@@ -79,7 +79,7 @@ minGPT training
 #    :dedent: 4
 #
 # ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. The two ``c_proj`` layers start with smaller weights, so that more blocks do not add more
+# scores. A block's two ``c_proj`` layers start with smaller weights, so a deeper model adds no more
 # to a vector. The default model, ``gpt-micro``, has 4 blocks, vectors of 128 numbers and 0.8
 # million weights.
 

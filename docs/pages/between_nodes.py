@@ -19,8 +19,8 @@ Between nodes
 #
 # ``links.py`` compares one node with two, over links of several speeds. Its nodes are those of the
 # cluster in a box, a tool of this project (:doc:`launchers`), which limits the bandwidth in each
-# direction, and delays every packet by the latency. The cluster needs Linux and root. Elsewhere the
-# lab prints an earlier measurement, and says so.
+# direction, and delays every packet by the latency. The cluster needs Linux and root. Elsewhere
+# ``links.py`` prints an earlier measurement, and says so.
 #
 # The lab runs the training step of ``multinode.py`` with one process per node and a larger model,
 # because ``Linear(20, 1)`` has only 84 bytes of gradients:

@@ -159,7 +159,7 @@ panes[0].invert_yaxis()
 # - **Memory.** The rest takes as much memory as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
-#   has its own, and the checkpoint of this series has only one rank's.
+#   has its own, and in this series only one rank saves.
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
 #   ``start_powerSGD_iter`` must be 2 or more with error feedback or a warm start. PyTorch's default
 #   is 1,000.

@@ -320,7 +320,7 @@ right.legend()
 #
 # The loss becomes a hundred times as high, without an error. The restarted run has loaded the
 # weights, but its anchor holds the initial ones. So the first outer gradient is the progress of all
-# epochs so far, instead of ten steps.
+# epochs so far, not of ten steps.
 #
 # .. lesson-diff:: diloco
 #    :edit: save-both

@@ -109,8 +109,8 @@ Several nodes, started by hand without torchrun
 # Three mistakes
 # --------------
 #
-# **A forgotten number**, as in the often copied ``main.py --nodes … --gpus … --epochs …``. This
-# script ends at once:
+# **A forgotten number**, as in the often copied ``main.py --nodes … --gpus … --epochs …``.
+# ``nodes_by_hand.py`` ends at once:
 #
 # .. run::
 #    :expect: required: --nr

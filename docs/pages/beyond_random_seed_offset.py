@@ -16,9 +16,9 @@ A seed per rank instead of shards
 #
 # ``DistributedSampler`` makes shards: all ranks compute the same order of all samples, and each
 # rank takes its own positions. So all ranks must know how many samples there are, and where each
-# one is. For a *stream*, data that arrive one after the other, ranks know neither. Then each rank
-# can draw from all data by itself. The script draws from the same 2,048 samples as before, so that
-# we can count what is used twice:
+# one is. In a *stream*, data arrive one after the other, so ranks know neither. Then each rank can
+# draw from all data by itself. The script draws from the same 2,048 samples as before, so that we
+# can count what is used twice:
 #
 # .. lesson-diff:: random_seed_offset
 #    :edit: draw-from-all-data

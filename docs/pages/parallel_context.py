@@ -10,8 +10,8 @@ Context parallelism: a slice of each sequence
 #
 # **You need** the trainer of :doc:`5d_gpus`. :doc:`parallel_memory` counts the numbers used here.
 #
-# With smaller micro-batches, a process keeps fewer activations. One sequence is the end of that: DDP
-# and FSDP give each process whole sequences. The blocks of a GPT-2 keep 12 × 12,304 numbers per token
+# With smaller micro-batches, a process keeps fewer activations. The least is one sequence: DDP and
+# FSDP give each process whole sequences. The blocks of a GPT-2 keep 12 × 12,304 numbers per token
 # for ``backward()``. For one sequence of 131,072 tokens, that is 77 GB in fp32.
 #
 # So cut the sequence. With *context parallelism*, each of *N* processes has a slice of each
@@ -150,9 +150,9 @@ Context parallelism: a slice of each sequence
 #
 # **Ulysses** (`Jacobs et al. 2023 <https://arxiv.org/abs/2309.14509>`__) exchanges slices for
 # heads. Heads do not depend on each other. So an *all-to-all*, in which each rank sends every other
-# a different part, gives each rank *some heads of the whole sequence*. It computes plain causal
-# attention, without an own mask, and a second all-to-all gives the slices back. The backward
-# of an all-to-all is the all-to-all in the other direction:
+# a different part, gives each rank *some heads of the whole sequence*. Each computes plain causal
+# attention, passing no mask, and a second all-to-all gives the slices back. The backward of an
+# all-to-all is the all-to-all in the other direction:
 #
 # .. literalinclude:: ../theory/attention_in_slices.py
 #    :pyobject: AllToAll
@@ -194,9 +194,9 @@ Context parallelism: a slice of each sequence
 # Ulysses     4 *TC* (*N* − 1)/*N*\ :sup:`2`       2 *TC*/*N*                      *N* ≤ heads
 # ==========  ===================================  ==============================  =============
 #
-# - **Memory.** A process keeps 1/*N* of all other activations. But the gathered keys and values have
-#   all *T* tokens, and a block keeps them until its backward. With 8 processes, they are as many
-#   numbers as all else that a block keeps, 16 *C* per token of a slice. Models with few key and value
+# - **Memory.** A process keeps 1/*N* of all other activations. But the gathered keys and values
+#   have all *T* tokens, and a block keeps them until its backward. With 8 processes, they are 16
+#   *C* per token of a slice, as many as all else that a block keeps. Models with few key and value
 #   heads, such as Llama 3 (8 for 128 heads of queries), gather little. Activation checkpointing
 #   gathers again and keeps none (:doc:`parallel_memory`).
 # - **The ring above keeps more than it needs**, because autograd keeps the scores of each round. A

@@ -5,8 +5,8 @@ Experts: each token is computed by a part of the model
 """
 
 # %% [markdown]
-# **You will be able to** train a model whose layers consist of experts on different processes, and say
-# by what factor an expert's gradient differs from any other.
+# **You will be able to** train a model whose layers consist of experts on different processes, and
+# say by what factor an expert's gradient differs from that of other weights.
 #
 # **You need** the script of :doc:`parallel_fsdp`.
 #
@@ -35,7 +35,7 @@ Experts: each token is computed by a part of the model
 # (token, expert) pairs by expert. There are ``chosen`` pairs per token, so pair *i* belongs to token
 # *i* ``// chosen``. ``order.argsort()`` is the opposite order, which brings the rows back.
 #
-# The first stage has all experts on each process, and FSDP shards them like everything else.
+# First, each process computes all experts, and FSDP shards them like everything else.
 #
 # .. lesson-diff:: experts
 #    :edit: many-for-one
@@ -102,7 +102,7 @@ Experts: each token is computed by a part of the model
 #    each micro-batch.
 #
 # AdamW's averages of the gradients, which ``distance.py`` calls momenta, show it. This is how far
-# both stages are from the first one, whose gradients FSDP averages:
+# ``experts@2`` and ``@3`` are from the first stage, whose gradients FSDP averages:
 #
 # .. run::
 #    :expect: (?s)experts_2.pt .*momenta \d\.\de-0[1-4]\n.*experts_3.pt .*weights \d\.\de-0[678], momenta \d\.\de-0[6-9]
@@ -215,16 +215,17 @@ axes[0].set(ylabel="% of the tokens")
 # -------------------
 #
 # **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all
-# ranks, and all others are means. The opposite happens, too: DDP around the whole model gives all
-# ranks the experts of rank 0, and averages the gradients of what were different experts.
+# ranks, and all others are means. Another mistake: DDP around the whole model gives all ranks the
+# experts of rank 0, and averages the gradients of what were different experts.
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
 # has other initial weights, or rows return in another order. If it begins to differ later, the scale
 # is wrong, or the balance is that of one rank. Rounding can also change a choice if two shares are
 # almost equal, and then the curves part for good.
 #
-# **"Split sizes doesn't match total dim 0 size", or a hang in** ``all_to_all_single``. What a rank
-# gives is not what the other takes. Exchange the numbers first, for each batch.
+# **"Split sizes doesn't match total dim 0 size", or an abort in** ``all_to_all_single``. What a
+# rank gives is not what the other takes. Over gloo, a rank that gets too few rows goes on without
+# an error. Exchange the numbers first, for each batch.
 #
 # **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
 # its gradient was lost: it must be added before ``backward()``.
@@ -236,7 +237,7 @@ axes[0].set(ylabel="% of the tokens")
 # -------------------
 #
 # .. page-end:: parallel_experts
-#    :next: :doc:`parallel_scale`, to predict what all this costs on many GPUs
+#    :next: :doc:`parallel_without_restart`, where the loss of a node stops no other
 #    :also: torch.distributed.all_to_all_single, torch.topk, torch.distributed.tensor <torch.distributed.tensor>
 #
 #    You can now send each token to its expert and back, and check every gradient's scale.
@@ -248,9 +249,9 @@ axes[0].set(ylabel="% of the tokens")
 #
 #    .. fold:: Why must the hook divide by the number of ranks, and not by the number of tokens?
 #
-#       Each rank has already divided its loss by its number of tokens. The mean over all tokens is the
-#       mean of these, so the sum over ranks must be divided by the number of ranks. It would be the
-#       same if one expert got all tokens or none.
+#       Each rank has already divided its loss by its number of tokens. The mean over all tokens is
+#       the mean of these, so the sum over ranks must be divided by the number of ranks. This holds
+#       even if one expert gets all tokens or none.
 #
 #    .. fold:: 8 experts, 2 chosen, 4 processes, and tokens are spread equally. Which part of the rows crosses to another process?
 #

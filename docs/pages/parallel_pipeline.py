@@ -11,11 +11,12 @@ Pipeline parallelism: each process holds some blocks
 # **You need** the trainer of :doc:`5d_gpus`. :doc:`parallel_fsdp` divides the same model in another
 # way.
 #
-# FSDP moves weights: each process computes all blocks, and gathers the weights of each block when it
-# needs them. A *pipeline* moves activations. It cuts the model into *stages*, runs of consecutive
-# blocks, and each process holds one stage. The first stage sends its output to the second, and so
-# on. In ``backward()``, gradients of these activations travel back. So a stage's weights, gradients
-# and optimizer state never leave their process.
+# FSDP moves weights: each process computes all blocks, and gathers the weights of each block when
+# it needs them. A *pipeline* moves activations. It cuts the model into *stages*, runs of
+# consecutive blocks, and each process holds one stage. The first stage sends its output to the
+# second, and so on. In ``backward()``, gradients of these activations travel back. So a stage's
+# weights, gradients and optimizer state stay on their process, except where a weight is tied, or
+# saved.
 #
 # Stages depend on each other, so while one computes, the others wait. Therefore the batch is cut
 # into *micro-batches*. While stage 2 computes micro-batch 1, stage 1 computes micro-batch 2.
@@ -24,8 +25,8 @@ Pipeline parallelism: each process holds some blocks
 # A pipeline by hand
 # ------------------
 #
-# This is GPipe (`Huang et al. 2019 <https://arxiv.org/abs/1811.06965>`__), a simple *schedule*, the
-# order in which a stage computes its micro-batches: first all forward passes, then all backward
+# This is GPipe (`Huang et al. 2019 <https://arxiv.org/abs/1811.06965>`__), a simple *schedule* (the
+# order in which a stage computes its micro-batches): first all forward passes, then all backward
 # passes.
 #
 # .. literalinclude:: ../theory/pipeline_by_hand.py
@@ -190,11 +191,11 @@ Pipeline parallelism: each process holds some blocks
 #    and keeps its part. ``pop`` drops the state of the others.
 #
 #    **The first batch** is for dropout. In torch 2.9, the first call of a schedule makes a forward
-#    pass to find the shapes, and draws from the generator. If that comes before the
-#    generator's state is loaded, a resumed run draws what the first one drew.
+#    pass to find the shapes, and draws from the generator. If it comes before the generator's state
+#    is loaded, a resumed run draws what an unstopped one does.
 #
 # DDP reads this file, and this script reads DDP's. Here DDP trains 20 steps. A pipeline of four
-# stages resumes from DDP's checkpoint, and DDP with two processes:
+# stages resumes from its checkpoint, and so does DDP on two processes:
 #
 # .. run::
 #    :expect: (?s)Resuming after step 20.*pipeline.pt from ddp.pt: weights \d\.\de-0[678]
@@ -320,9 +321,9 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # **"Tensor size 3 is smaller than num_chunks".** The batch has fewer sequences than there are
 # micro-batches.
 #
-# **"Received data size doesn't match expected size".** The batch has another size than the first one,
-# from which the stages made their buffers. Drop the last, smaller batch. Over gloo, the process
-# aborts.
+# **"Received data size doesn't match expected size", or "Expected input batch_size (4) to match
+# target batch_size (3)".** The batch is larger, or smaller, than the first one, from which the
+# stages made their buffers. Drop the last, smaller batch.
 #
 # **"step() requires gradients to be enabled for backward computation".** A validation calls ``step``
 # under ``torch.no_grad()``. Call ``eval``.
@@ -330,8 +331,9 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # **The step hangs.** One rank does not call ``step``, or calls it less often. A neighbour waits to
 # receive.
 #
-# **The copies of the tied weight drift apart.** Their gradients were never summed, or only after
-# clipping, or a stage was initialised from another seed.
+# **The copies of the tied weight drift apart.** Their gradients were never summed, or a stage was
+# initialised from another seed. If the sum comes after clipping, they stay equal, but train
+# otherwise than DDP.
 
 # %% [markdown]
 # What you can do now

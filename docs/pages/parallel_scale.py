@@ -50,9 +50,9 @@ How far does it scale?
 # .. literalinclude:: ../labs/fake_ranks.py
 #    :pyobject: Collectives
 #
-# A ``TorchDispatchMode`` sees each operation that PyTorch carries out, collectives included. In DDP
-# they are called from C++, which it does not see, so the rows of DDP and of the pipeline are not
-# counted here.
+# A ``TorchDispatchMode`` sees each operation that PyTorch carries out, collectives included. DDP's
+# ``backward()`` fails over ``fake``, and a pipeline has other messages on each rank, so their rows
+# are not counted here.
 
 # %% [markdown]
 # How long it takes
@@ -68,7 +68,8 @@ How far does it scale?
 # first all-gather and the last reduce-scatter, those of the embedding. A ring whose ranks fit into a
 # node uses the node's links, otherwise the network.
 #
-# **The bubble** of a pipeline is (*S* − 1)/(*M v*) of all that (:doc:`parallel_pipeline`).
+# **The bubble** of a pipeline adds (*S* − 1)/(*M v*) of the time, for *S* ranks with *v* stages
+# each and *M* micro-batches (:doc:`parallel_pipeline` counts it as a share of the longer time).
 #
 # .. literalinclude:: ../../parallel/scale/costs.py
 #    :pyobject: step
@@ -102,11 +103,11 @@ How far does it scale?
 #   GPU better. One share of the peak for all is too simple.
 # - **Context parallelism** is far off. The messages are small, so it is attention itself that ran
 #   slower: in slices, and at lengths where it is most of the work. The formulas give it the same
-#   share of the peak as a product. So what ``predict`` says of it is a bound. It tries slices of
-#   16,384 tokens or more only.
+#   share of the peak as a product. So ``predict`` is too kind to it. It tries slices of 16,384
+#   tokens or more only.
 #
-# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, with as many tokens per GPU.
-# The formula, 16 bytes per weight over all GPUs, says 14.0 GiB less; it was 15.4.
+# **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, with as many tokens per GPU. By
+# the formula, 16 bytes per weight over all GPUs, it is 14.0 GiB less, not 15.4.
 
 # %% [markdown]
 # Which layout?
@@ -124,8 +125,9 @@ How far does it scale?
 #    python -m parallel.scale predict gpt2 --gpus 8 --context 1024 --top 3
 #
 # Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
-# FSDP alone, each micro-batch of one sequence gathers all weights, and that takes longer than
-# computing it. Two GPUs that share layers each gather half as much, so tensor parallelism helps.
+# FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
+# longer than computing it. Two GPUs that share layers each keep half of the activations. So two
+# sequences fit at once, or all shards within a node: tensor parallelism helps.
 
 # %%
 import lab
@@ -177,9 +179,8 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **Out of memory, though it should fit.** Fragments and buffers of NCCL are not in the formula. It
-# leaves 10 % for them. Start with one block fewer, and read ``max_memory_allocated``
-# (:doc:`5d_gpus`).
+# **Out of memory, though it should fit.** For fragments and NCCL's buffers, ``predict`` only leaves
+# 10 %. Start with one block fewer, and read ``max_memory_allocated`` (:doc:`5d_gpus`).
 #
 # **Half as fast as predicted.** Measure the share of the peak on one GPU first, and pass it as
 # ``--share``. If one GPU is slow, the network is not to blame.

@@ -80,7 +80,7 @@ Two dimensions: FSDP and tensor parallelism together
 #   share in *nodes* × *local*. Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node send at once:
-#   between 4 nodes of 8, ¾ of a weight crosses per all-gather, instead of almost one.
+#   with 4 nodes of 8, ¾ of all weights leave it per all-gather, not almost all.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.
 # - **The shape is yours.** ``LOCAL_WORLD_SIZE`` is a good default. A row of 4 on nodes of 8 GPUs, with
@@ -99,10 +99,9 @@ Two dimensions: FSDP and tensor parallelism together
 #
 # **The weights have the right shape and are wrong.** To put rows in order, ``full_tensor()`` must
 # know how they were cut: first by ``split``, then by ``fully_shard``. ``DTensor`` notes that as
-# ``_StridedShard``. In torch 2.13, a weight that was already made with ``_StridedShard`` by hand,
-# for the order of heads, comes back with its rows mixed, without an error. This is why
-# ``tensor_parallel.py`` orders heads by ``swap``, before and after. Compare a saved file with one
-# of DDP before you trust it.
+# ``_StridedShard``. In torch 2.13, a weight split by hand with ``_StridedShard``, to order its
+# heads, comes back with its rows mixed, without an error. This is why ``tensor_parallel.py`` orders
+# heads by ``swap``, before and after. Compare a saved file with one of DDP before you trust it.
 #
 # **"2 sequential all_reduce operations will be performed" or "2 sequential all_gather operations".**
 # A norm or a whole tensor is collected along one dimension, then along the other. It is correct, and

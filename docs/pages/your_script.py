@@ -205,9 +205,9 @@ From your script to DDP
 #    :edit: end-the-group
 #    :confirmed: 4594ed2fd93c
 #
-#    ``destroy_process_group`` ends them. It comes after ``main()``, when the DDP model is gone,
-#    because destroying the group of a DDP model that still exists may hang (:doc:`symptoms`, "A
-#    hang after the last line").
+#    ``destroy_process_group`` comes after ``main()``, when the DDP model is gone, because
+#    destroying the group of a DDP model that still exists may hang (:doc:`symptoms`, "A hang after
+#    the last line").
 #
 #    The import looks superfluous. But if torch imports this module later, while the group exists,
 #    the module may keep a reference to the group, and on a CPU the run may end with SIGABRT: see

@@ -26,6 +26,7 @@ SERIES = [
     "parallel_pipeline",
     "parallel_context",
     "parallel_experts",
+    "parallel_without_restart",
     "parallel_scale",
 ]  # fmt: skip
 

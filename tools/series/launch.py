@@ -114,6 +114,9 @@ def commands(stage: Stage, path: Path, args: list[str], fixed: bool = False) -> 
     else:
         words = [str(path), *(args or words[place + 1 :])]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    if "REPLICA_GROUP_ID" in env:  # started one by one, with another process that they need
+        lab = stage.lesson.root / "docs" / "labs" / "groups.py"
+        return [Command([sys.executable, str(lab), *words[1:]], env)]
     if launcher != "torchrun":
         return [Command([sys.executable, *flags, *words], env)]
     env.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))  # or torchrun warns
