@@ -1,4 +1,5 @@
-"""Predict the speed and the memory of training on many GPUs, or compare with published runs.
+"""Predict the speed and the memory of training on many GPUs, or compare with
+published runs, or with this machine.
 
     python -m parallel.scale predict llama3-8b --gpus 128
     python -m parallel.scale published
@@ -7,10 +8,12 @@ The page parallel_scale says what it leaves out.
 """
 
 import argparse
+import os
 import sys
 
 from parallel.scale.choose import GPUS, MODELS, machine, ranked
 from parallel.scale.costs import Work
+from parallel.scale.large import show
 from parallel.scale.published import compared
 
 
@@ -26,10 +29,10 @@ def predict(args):
         )
     size = model.parameters(work.context) / 1e9
     print(f"{args.model}: {size:,.2f} billion weights, {work.sequences} × {work.context} tokens")
-    print("tokens/s/GPU  layout                       micro-batch    GB  computing bubble messages")
+    print(f"tokens/s/GPU  {'layout':34}micro-batch    GB  computing bubble messages")
     for speed, layout, own, spent, sizes in found[: args.top]:
         told = f"{own.micro}{', again' if own.recompute else ''}"
-        print(f"{speed / layout.gpus:12,.0f}  {layout!s:30}{told:10}", end="")
+        print(f"{speed / layout.gpus:12,.0f}  {layout!s:35}{told:10}", end="")
         print(f"{sum(sizes.values()) / 1e9:7.0f}", end="")
         shares = [spent[part] / sum(spent.values()) for part in ("computing", "bubble", "messages")]
         print("{:11.0%}{:7.0%}{:9.0%}".format(*shares))
@@ -39,6 +42,15 @@ def published(args):
     for what, told, ours in compared():
         ending = f"predicted {ours:5,.0f}, {ours / told - 1:+.0%}" if ours else "fits the rate"
         print(f"{what:24} published {told:5,}, {ending}")
+
+
+def measured(args):
+    if "LOCAL_RANK" not in os.environ:
+        command = "torchrun --standalone --nproc_per_node=2 -m parallel.scale"
+        sys.exit(f"torchrun starts this: {command} {'check' if args.check else 'measure'}")
+    from parallel.scale import measure  # the other commands need no torch
+
+    measure.main(args.check)
 
 
 def positive(kind):
@@ -54,6 +66,16 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m parallel.scale", description=__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("published", help="compare with published runs").set_defaults(do=published)
+    for name, what in ("measure", "what collectives take"), ("check", "and steps, beside formulas"):
+        own = commands.add_parser(name, help=f"{what}, here, started by torchrun")
+        own.set_defaults(do=measured, check=name == "check")
+    own = commands.add_parser("large", help="what very many GPUs lose by waiting and by failures")
+    own.add_argument("--spread", type=positive(float), default=1, help="of a step, in percent")
+    own.add_argument("--years", type=positive(float), default=5.8, help="of a GPU, to its failure")
+    own.add_argument("--save", type=positive(float), default=30, help="seconds of a save")
+    own.add_argument("--restart", type=positive(float), default=600, help="seconds of a restart")
+    own.add_argument("--step", type=positive(float), default=10, help="seconds of a step of DiLoCo")
+    own.set_defaults(do=show)
     own = commands.add_parser("predict", help="the best layouts of a model, on so many GPUs")
     own.add_argument("model", choices=MODELS)
     own.add_argument("--gpus", type=positive(int), required=True)

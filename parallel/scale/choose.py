@@ -11,6 +11,7 @@ MODELS = {
     "llama3-8b": Model(32, 4096, 32, 8, 14_336, 128_256),
     "llama3-70b": Model(80, 8192, 64, 8, 28_672, 128_256),
     "llama3-405b": Model(126, 16_384, 128, 8, 53_248, 128_256),
+    "mixtral-8x7b": Model(32, 4096, 32, 8, 14_336, 32_000, experts=8, chosen=2),
 }
 # Memory, dense bf16 FLOP/s, and NVLink's bytes/s in one direction: NVIDIA's data sheets.
 GPUS = {
@@ -39,8 +40,10 @@ def layouts(model, gpus, work, node=8):
                 if rest or not left:
                     continue
                 for shards in {1, left, min(left, max(1, node // (tensor * context)))}:
-                    if left % shards == 0:
-                        yield Layout(tensor, context, shards, left // shards, pipeline)
+                    for experts in {1, min(shards, model.experts)}:
+                        if left % shards == 0 and shards % experts == 0:
+                            divided = (shards, left // shards, pipeline, 1, experts)
+                            yield Layout(tensor, context, *divided)
 
 
 def ranked(model, gpus, work, on):

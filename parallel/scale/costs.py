@@ -24,6 +24,8 @@ class Model:
     hidden: int  # of the MLP
     vocab: int
     gated: bool = True
+    experts: int = 1  # MLPs of a block, of which each token takes some
+    chosen: int = 1
 
     @property
     def kv_width(self):
@@ -33,9 +35,15 @@ class Model:
     def block(self):
         """Parameters of a block."""
         attention = 2 * self.width * (self.width + self.kv_width)
-        mlp = (3 if self.gated else 2) * self.width * self.hidden
+        router = self.width * self.experts if self.experts > 1 else 0
         biases = 2 * self.width + 2 * self.kv_width + self.hidden + self.width
-        return attention + mlp + 2 * self.width + (0 if self.gated else biases + 2 * self.width)
+        rest = 2 * self.width + (0 if self.gated else biases + 2 * self.width)
+        return attention + router + self.experts * self.expert + rest
+
+    @property
+    def expert(self):
+        """Weights of an MLP."""
+        return (3 if self.gated else 2) * self.width * self.hidden
 
     def rest(self, context):
         """All parameters outside of the blocks."""
@@ -50,7 +58,8 @@ class Model:
         """Per token, forward and backward: 6 per weight that multiplies (Kaplan et al. 2020), and
         causal attention, of which kernels compute one half of the scores: 6 L C T.
         """
-        products = self.layers * self.block + self.vocab * self.width
+        block = self.block - (self.experts - self.chosen) * self.expert
+        products = self.layers * block + self.vocab * self.width
         return 6 * products + 6 * self.layers * self.width * context
 
     @property
@@ -58,7 +67,8 @@ class Model:
         """Numbers per token that a block keeps for backward(), with a fused attention kernel: two
         inputs and outputs of norms, q, k, v, the attention's output, and those in the MLP.
         """
-        return 6 * self.width + 2 * self.kv_width + (4 if self.gated else 2) * self.hidden
+        mlp = (4 if self.gated else 2) * self.hidden
+        return 6 * self.width + 2 * self.kv_width + self.chosen * mlp
 
 
 @dataclass(frozen=True)
@@ -71,14 +81,15 @@ class Layout:
     replicas: int = 1  # DDP, or HSDP
     pipeline: int = 1
     interleaved: int = 1  # stages per rank of a pipeline
+    experts: int = 1  # so many neighbours among the shards divide a block's experts
 
     @property
     def gpus(self):
         return self.tensor * self.context * self.shards * self.replicas * self.pipeline
 
     def __str__(self):
-        names = {"tensor": "TP", "context": "CP", "shards": "FSDP", "replicas": "DDP",
-                 "pipeline": "PP"}  # fmt: skip
+        names = {"tensor": "TP", "context": "CP", "experts": "EP", "shards": "FSDP",
+                 "replicas": "DDP", "pipeline": "PP"}  # fmt: skip
         parts = [f"{short} {n}" for name, short in names.items() if (n := getattr(self, name)) > 1]
         return " × ".join(parts) or "1 GPU"
 
@@ -109,8 +120,8 @@ class Machine:
     def rate(self, layout, dimension):
         """Of a ring along `dimension`: it is between nodes if its ranks do not fit into one."""
         order = ["tensor", "context", "shards", "replicas", "pipeline"]
-        nearer = order[: order.index(dimension) + 1]
-        apart = prod(getattr(layout, name) for name in nearer)
+        inner = order[: order.index("shards" if dimension == "experts" else dimension)]
+        apart = prod(getattr(layout, name) for name in (*inner, dimension))
         return self.inside if apart <= self.node else self.between
 
 
@@ -130,6 +141,13 @@ class Message:
         return self.times * sent / machine.rate(layout, self.dimension)
 
 
+def gathered(model, layout):
+    """Weights of a block that FSDP gathers: of divided experts, those that other ranks share."""
+    shared = model.experts * model.expert if layout.experts > 1 else 0
+    own = shared // layout.experts if layout.experts < layout.shards else 0
+    return (model.block - shared + own) // layout.tensor
+
+
 def messages(model, layout, work):
     """The collectives of one micro-batch. An all-reduce of gradients comes once per step."""
     layers, tokens = model.layers // layout.pipeline, work.micro * work.context // layout.context
@@ -137,12 +155,15 @@ def messages(model, layout, work):
     block, rest = model.block // layout.tensor, model.rest(work.context) // split
     again = work.recompute
     found = []
+    if layout.experts > 1:  # there and back, forward and backward
+        rows = tokens * model.chosen * model.width // layout.tensor
+        found.append(Message("experts", "all_to_all", (4 + 2 * again) * layers, rows))
     if layout.shards > 1:
         # Weights are gathered for forward() and for backward(); the last one keeps the rest.
         found += [
-            Message("shards", "all_gather", 2 * layers, block),
+            Message("shards", "all_gather", 2 * layers, gathered(model, layout)),
             Message("shards", "all_gather", 1, rest),
-            Message("shards", "reduce_scatter", layers, block, FULL),
+            Message("shards", "reduce_scatter", layers, gathered(model, layout), FULL),
             Message("shards", "reduce_scatter", 1, rest, FULL),
         ]
     if layout.replicas > 1:
@@ -175,7 +196,7 @@ def memory(model, layout, work):
     shared = layout.shards * layout.context if layout.shards > 1 else 1
     weights = 4 * FULL * own / shared  # weights, gradients, and two averages
     # In use: two blocks and the rest, gathered, or autocast's copies of all.
-    weights += HALF * (2 * block + rest if shared > 1 else own)
+    weights += HALF * (2 * gathered(model, layout) + rest if shared > 1 else own)
     tokens = work.micro * work.context // layout.context
     kept = HALF * model.kept // layout.tensor
     if layout.context > 1:  # gathered keys and values, of all tokens
@@ -194,10 +215,10 @@ def step(model, layout, work, machine):
     split = layout.tensor * layout.context * layout.pipeline
     computing = tokens * model.flops(work.context) / split / machine.flops
     computing *= 4 / 3 if work.recompute else 1
-    spent = dict.fromkeys(("shards", "replicas", "tensor", "context", "pipeline"), 0)
+    spent = dict.fromkeys(("shards", "replicas", "tensor", "context", "experts", "pipeline"), 0)
     for one in messages(model, layout, work):
         spent[one.dimension] += one.seconds(layout, machine)
-    within = rounds * sum(spent[name] for name in ("tensor", "context", "pipeline"))
+    within = rounds * sum(spent[name] for name in ("tensor", "context", "experts", "pipeline"))
     bubble = (layout.pipeline - 1) / (rounds * layout.interleaved) * (computing + within)
     # Weights of a pipeline are gathered once. Elsewhere they travel while a block computes, but
     # nothing hides the first that are gathered and the last that are sent: the embedding's.
