@@ -163,8 +163,3 @@ What is DDP
 #
 #       Those of rank 0. Both means count equally in the average, so a sample of rank 0 counts seven
 #       times as much as a sample of rank 1.
-#
-#    .. fold:: A model is a single large layer. How much do hooks and buckets gain?
-#
-#       Almost nothing. The gradients of its weight and its bias arrive when ``backward()`` ends, so
-#       nothing is left to overlap with.

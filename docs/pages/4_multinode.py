@@ -265,8 +265,3 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 #       One that stays, because its agent holds the store. The loss of any other node costs a
 #       restart and the epochs since the last save, if a node takes its place within ten minutes.
-#
-#    .. fold:: All nodes save to one shared folder. Which of the two edits do you still need?
-#
-#       Neither. All ranks read the same file, so they resume after the same epoch, and one save is
-#       enough. Saving twice does no harm, because each node writes a temporary file and renames it.

@@ -273,11 +273,6 @@ figure.legend(loc="outside upper center", ncols=2)
 #    You can now train in 16 bits, take a batch in parts, and predict whether a second process
 #    makes a step faster.
 #
-#    .. fold:: A batch does not fit into one GPU. How does accumulating four parts differ from using four GPUs?
-#
-#       Without dropout, the update is the same up to rounding. One GPU computes the parts one after
-#       the other, without an all-reduce. Four GPUs compute them at the same time, with an all-reduce per step.
-#
 #    .. fold:: One process takes 4 ms for a step, and an all-reduce takes 3 ms. Nothing overlaps. When do two processes win?
 #
 #       With this batch they take 4 / 2 + 3 = 5 ms and lose. With twice the batch they take 4 + 3 =

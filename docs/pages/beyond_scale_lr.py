@@ -213,8 +213,3 @@ panes[0].legend()
 #
 #       No. The norm of the sum is N times as large, so it is clipped more often. Clipped to 1, mean
 #       and sum have the same length, so N times the rate makes steps N times as long.
-#
-#    .. fold:: You split the *same* global batch over more processes. Should the rate grow?
-#
-#       No. The gradient and the number of steps stay the same. This lesson's line is right only
-#       because ``--batch_size`` counts the samples of one process.

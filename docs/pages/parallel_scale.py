@@ -93,7 +93,7 @@ How far does it scale?
 #    torchrun --standalone --nproc_per_node=2 -m parallel.scale check
 #    torchrun --standalone --nproc_per_node=4 -m parallel.scale check
 #
-# In nine runs, the median error of DDP was 2 to 11 %, and that of FSDP 3 to 14 %. What it took:
+# In nine runs, the median error of DDP was 2 to 11 %, and that of FSDP 3 to 21 %. What it took:
 #
 # - **Measure as in training.** Each collective comes after some computing, less for those of FSDP. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
