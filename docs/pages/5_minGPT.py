@@ -66,7 +66,8 @@ minGPT training
 # values, weighted by how well each key matches. ``is_causal`` hides all later tokens, because
 # otherwise the model could look up its targets. Each *head* does this with its own part of the
 # vectors, and ``c_proj`` mixes the results of the heads. In training, *dropout* sets a random part
-# of the activations to 0, so that the model does not rely on any single one.
+# of the activations to 0, so that the model does not rely on any single one. (With dropout on a
+# CPU, PyTorch takes another kernel, which does store the scores.)
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: MLP
@@ -193,7 +194,8 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **A mistake in an option.** The trainer prints one line per node, and no traceback:
+# **A mistake in an option.** The trainer prints one line per node. Here ``grep`` hides torchrun's
+# report:
 #
 # .. run::
 #    :expect: cannot read --data

@@ -240,9 +240,10 @@ if log:
 # #. **Compile**, and use ``bf16``: less is kept for the backward pass.
 # #. **Compute activations again**, then **shard**: :doc:`parallel_memory`.
 #
-# If PyTorch's own message counts much memory as "reserved by PyTorch but unallocated", it may be in
-# pieces that are too small: try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``. (torch 2.9
-# renamed it ``PYTORCH_ALLOC_CONF``, but `2.9 itself ignores that name
+# If PyTorch's own message, in torchrun's report, counts much memory as "reserved by PyTorch but
+# unallocated", it may be in pieces that are too small: try
+# ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``. (torch 2.9 renamed it
+# ``PYTORCH_ALLOC_CONF``, but `2.9 itself ignores that name
 # <https://github.com/pytorch/pytorch/issues/183387>`__.)
 
 # %% [markdown]

@@ -74,8 +74,8 @@ Context parallelism: a slice of each sequence
 #    block. An ``autograd.Function`` says what happens in ``forward()`` and in ``backward()``,
 #    because autograd cannot see through ``dist.all_gather``.
 #
-#    **The mask.** Rank *r* needs the keys up to the end of its slice, ``end``. Its last query may
-#    see all of these, and each earlier one a key less. ``is_causal=True`` would align the *first*
+#    **The mask.** Rank *r* needs the keys up to the end of its slice, ``end``. Its last query sees
+#    them all, each other one a key less than the next. ``is_causal=True`` would align the *first*
 #    query with the first key. ``causal_lower_right`` aligns the last ones. It makes no mask of
 #    *T/N* × *T* numbers where the GPU's kernel can do without.
 #
@@ -186,13 +186,13 @@ Context parallelism: a slice of each sequence
 #
 # For *N* processes and *T* tokens of width *C*, per sequence and block:
 #
-# ==========  ===================================  ==============================  =============
+# ==========  ===================================  ==============================  ================
 # way         numbers received in ``forward()``    keys and values kept per rank   limit
-# ==========  ===================================  ==============================  =============
+# ==========  ===================================  ==============================  ================
 # all-gather  2 *TC* (*N* − 1)/*N*, before         2 *TC*                          none
 # ring        the same, in *N* − 1 rounds          2 *TC*/*N*                      none
-# Ulysses     4 *TC* (*N* − 1)/*N*\ :sup:`2`       2 *TC*/*N*                      *N* ≤ heads
-# ==========  ===================================  ==============================  =============
+# Ulysses     4 *TC* (*N* − 1)/*N*\ :sup:`2`       2 *TC*/*N*                      *N* divides heads
+# ==========  ===================================  ==============================  ================
 #
 # - **Memory.** A process keeps 1/*N* of all other activations. But the gathered keys and values
 #   have all *T* tokens, and a block keeps them until its backward. With 8 processes, they are 16

@@ -195,9 +195,9 @@ axes[0].set(ylabel="% of the tokens")
 # What it costs
 # -------------
 #
-# - **Memory.** A process keeps 1/*N* of the experts and of everything else. In use are also two
-#   whole blocks without their experts, the root, and the rows that arrive, whose number depends on
-#   the router.
+# - **Memory.** A process keeps 1/*N* of the experts and of everything else. It also needs two whole
+#   blocks without their experts, the root, and the arriving rows, whose number depends on the
+#   router.
 # - **Messages.** Per block and micro-batch, each token's *C* numbers travel ``CHOSEN`` times there
 #   and ``CHOSEN`` times back, and the same in ``backward()``. Of them, (*N* − 1) / *N* go to
 #   another process. FSDP would gather all experts instead, used or not.
@@ -215,8 +215,9 @@ axes[0].set(ylabel="% of the tokens")
 # -------------------
 #
 # **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all
-# ranks, and all others are means. Another mistake: DDP around the whole model gives all ranks the
-# experts of rank 0, and averages the gradients of what were different experts.
+# ranks, and all others are means. Another mistake, if experts are plain tensors: DDP around the
+# whole model gives all ranks the experts of rank 0, and averages the gradients of what were
+# different experts. ``DTensor`` experts it refuses.
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
 # has other initial weights, or rows return in another order. If it begins to differ later, the scale

@@ -296,8 +296,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #   micro-batches. Not all stages are equal: the first keeps most activations, and with a large
 #   vocabulary the last has most work.
 # - **Logits.** A schedule also returns the outputs of the last stage, so it keeps the logits of the
-#   whole batch until the end of the step. With torch 2.13, ``step(..., return_outputs=False)`` drops
-#   them. Torch 2.9 does not know this argument.
+#   whole batch until the next one begins. With torch 2.13, ``step(..., return_outputs=False)``
+#   drops them. Torch 2.9 does not know this argument.
 # - **Waiting for the slowest.** Each stage should take the same time. Here all have about the same
 #   number of blocks.
 #

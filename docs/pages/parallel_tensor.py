@@ -202,8 +202,8 @@ Tensor parallelism: a part of every layer
 # **"does not have a sharding strategy registered".** The layer calls an operator that ``DTensor``
 # does not know, often a kernel of your own. Call it on ``to_local()``.
 #
-# **Gradients are divided by the number of ranks.** DDP around the model, or an average by hand,
-# treats the ranks as if each had its own batch. AdamW hides the factor.
+# **Gradients are divided by the number of ranks.** An average by hand treats the ranks as if each
+# had its own batch. (DDP refuses the model: see "got mixed" above.) AdamW hides the factor.
 
 # %% [markdown]
 # What you can do now

@@ -265,9 +265,8 @@ From your script to DDP
 # What could go wrong
 # -------------------
 #
-# **Ranks decide by different numbers.** In this copy of the script of the fifth edit, where both
-# ranks still print, ``evaluate`` no longer sums over the ranks, so each decides by the loss of its
-# own half:
+# **Ranks decide by different numbers.** This copy of the fifth edit's script, in which both ranks
+# still print, does not sum in ``evaluate``, so each rank decides by the loss of its own half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))

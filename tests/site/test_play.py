@@ -6,9 +6,12 @@ import pytest
 from torch.utils.data import DistributedSampler
 
 from docs.theory import step_time
+from parallel.scale import choose
+from parallel.scale.costs import Work
 from tests.site.test_browser import check_accessible, check_width
 
 SPEED, MULTIGPU = "series/1a_speed.html", "series/2_multigpu.html"
+SCALE = "series/parallel_scale.html"
 LONGEST = 20  # keys to reach a control, or a value of it
 
 
@@ -34,7 +37,7 @@ class Figure:
         for name, text in values.items():
             self.reach(name)
             self.page.keyboard.press("Home")
-            key = "ArrowDown" if name == "model" else "ArrowRight"
+            key = "ArrowDown" if name in ("model", "GPU") else "ArrowRight"
             shown = "(one.ariaValueText ?? one.selectedOptions[0].text)"
             self.press(key, f"{shown}.startsWith('{text}')")
 
@@ -91,7 +94,32 @@ def test_the_samples_of_each_rank_are_those_of_torch(window, world, used):
     assert ("3 samples are dealt twice" in figure.says) == (world > 2)
 
 
-@pytest.mark.parametrize("name", [SPEED, MULTIGPU])
+@pytest.mark.parametrize(("model", "gpu", "gpus", "link", "sequences"), [
+    ("gpt2", "a100", 8, 100, 64), ("gpt2-xl", "h200", 64, 25, 64),
+    ("llama3-8b", "h100", 128, 400, 256),
+    ("llama3-70b", "b200", 1024, 100, 512), ("llama3-405b", "h100", 512, 400, 256),
+    ("mixtral-8x7b", "h100", 64, 800, 1024),
+])  # fmt: skip
+def test_the_best_layout_is_that_of_the_tool(window, model, gpu, gpus, link, sequences):
+    figure = Figure(window(SCALE), "scale")
+    figure.set(model=model, GPU=gpu, GPUs=f"{gpus}", link=f"{link} G", sequences=f"{sequences}")
+    on = choose.machine(gpu, 0.4, link)
+    (speed, layout, work, spent, size), *_ = choose.ranked(
+        choose.MODELS[model], gpus, Work(sequences, 8192), on
+    )[0]
+    again = ", activations computed again" * work.recompute
+    told = f"Best: {layout}, micro-batches of {work.micro}{again}: {speed / gpus:,.0f} tokens/s per"
+    assert told in figure.says
+    text = figure.box.inner_text()
+    assert f"{size['weights'] / 1e9:.0f} GB of weights" in text
+    assert f"{size['activations'] / 1e9:.0f} GB of activations" in text
+    for part in ("computing", "bubble", "messages"):
+        assert f"{spent[part] / sum(spent.values()):.0%} {part}".replace("%", " %") in text
+    half = choose.ranked(choose.MODELS[model], gpus // 2, Work(sequences, 8192), on)[0]
+    assert (f"are {half[0][0] / speed:.0%} as".replace("%", " %") if half else "of ") in figure.says
+
+
+@pytest.mark.parametrize("name", [SPEED, MULTIGPU, SCALE])
 def test_without_javascript_there_is_the_figure_of_the_code(browser, host, name):
     with browser.new_context(base_url=host, java_script_enabled=False) as context:
         page = context.new_page()
@@ -100,7 +128,7 @@ def test_without_javascript_there_is_the_figure_of_the_code(browser, host, name)
         assert page.locator("figure.play").last.locator("input, button, select").count() == 0
 
 
-@pytest.mark.parametrize("name", [SPEED, MULTIGPU])
+@pytest.mark.parametrize("name", [SPEED, MULTIGPU, SCALE])
 def test_in_use_they_are_accessible_and_fit_a_phone(window, name):
     page = window(name, 390)
     page.locator("figure.play input[type=range]").first.press("End")  # the most processes
