@@ -111,7 +111,7 @@ class Trainer:
 def make_manager():
     """Join the groups: start_quorum finds those that are there."""
     on_gpu = utils.device().type == "cuda"
-    timeout = timedelta(seconds=10)  # a group that is silent longer is lost
+    timeout = timedelta(seconds=10)  # of an all-reduce among the groups
     group = torchft.ProcessGroupNCCL if on_gpu else torchft.ProcessGroupGloo
     return torchft.Manager(
         group(timeout), None, None, min_replica_size=1, use_async_quorum=False,

@@ -86,9 +86,9 @@ try:
     if options.lose:
         if not reached.wait(100):
             sys.exit(f"epoch {options.lose} was not reached in 100 s")
+        say(1, "--- lost, with its disk")
         end(groups[1].torchrun)
         shutil.rmtree("group1")
-        say(1, "--- lost, with its disk")
         time.sleep(1)
         say(1, "--- an empty node takes its place")
         groups[1] = Group(1)

@@ -126,8 +126,8 @@ HSDP: a copy per node, a shard per GPU
 # numbers node by node.
 #
 # **"IndexError: list index out of range" in** ``fully_shard`` **on one node, or a hang there.** The
-# nodes started different numbers of processes, so they compute different shapes. A rank may not
-# find itself in its mesh. The others wait.
+# nodes started different numbers of processes, so they compute different shapes. A rank outside its
+# own mesh fails. The others wait.
 
 # %% [markdown]
 # What you can do now

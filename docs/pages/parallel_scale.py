@@ -93,12 +93,13 @@ How far does it scale?
 #    torchrun --standalone --nproc_per_node=2 -m parallel.scale check
 #    torchrun --standalone --nproc_per_node=4 -m parallel.scale check
 #
-# In nine runs, the median error of DDP was 2 to 11 %, and that of FSDP 3 to 21 %. What it took:
+# In seven runs, the median error of DDP was 2 to 15 %, and that of FSDP 4 to 23 %. What it took:
 #
-# - **Measure as in training.** Each collective comes after some computing, less for those of FSDP. In a
+# - **Measure as in training.** Each collective comes after some computing. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
-# - **Do not count waiting twice.** The first rank to arrive waits for the last, so each rank measures
-#   another time. That of the last one is the collective's. The column "waits" is the difference.
+# - **Do not count waiting twice.** The first rank to arrive waits for the last, so each rank
+#   measures another time. That of the last one is the collective's. The column "waits" is the
+#   difference, for the all-reduce.
 # - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
 #   weights out of it. The step over ``fake`` has these copies.
 #
@@ -158,7 +159,7 @@ How far does it scale?
 # Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
 # FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
 # longer than computing it. Two GPUs that share layers each keep half of the activations. So two
-# sequences fit at once, or all shards within a node: tensor parallelism helps.
+# sequences fit at once, or all shards into a node: tensor parallelism helps.
 
 # %%
 import lab
@@ -210,7 +211,7 @@ axes.legend()
 #
 #    python -m parallel.scale large
 #
-# - **Slowest** is the expected maximum of so many times, if each varies by 1 % of a step
+# - **Slowest** is the share of time for which the others wait, if times vary by 1 % of a step
 #   (``--spread``). It grows slowly, about as √(2 ln *N*).
 # - **Failures.** Meta's 419 in 54 days on 16,384 GPUs (section 3.3.4 of the paper above) are one per 5.8
 #   years of a GPU (``--years``). For a save that takes *C* seconds, and *M* seconds between failures,

@@ -26,15 +26,15 @@ Groups that go on without a restart: torchft
 #
 # .. lesson-diff:: without_restart
 #    :edit: average-among-the-groups-that-are-there
-#    :confirmed: 68876ca443b5
+#    :confirmed: ff3c52fd59f9
 #
 #    **The lighthouse** is one small process that all groups know by its address. Each group tells it
 #    ten times a second that it is alive.
 #
-#    **The manager** belongs to a process. In ``start_quorum`` it asks the lighthouse for the *quorum*,
-#    the groups that make the next step. If they are others than before, it makes a new process group
-#    of them: rank 0 of each group, rank 1 of each, and so on. ``use_async_quorum=False`` makes it
-#    wait for the answer.
+#    **The manager** belongs to a process. In ``start_quorum`` it asks the lighthouse for the
+#    *quorum*, the groups that make the next step. If they are others than before, it makes a new
+#    process group: all processes with its own rank, one per group. ``use_async_quorum=False`` makes
+#    it wait for the answer.
 #
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
 #    ``start_quorum`` copies the state of one group to all, over HTTP. Later it does so for a group that
@@ -82,9 +82,9 @@ Groups that go on without a restart: torchft
 #    **A checkpoint** sets the count. So the script need not exchange checkpoints any more: the group
 #    whose checkpoint is newest has made most steps, and the others take its state.
 #
-#    **A group that was silent** for ten seconds, and comes back, finds that the others went on without
-#    it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun start it
-#    again, as a newcomer.
+#    **A group that was cut off** for ten seconds, and comes back, finds that the others went on
+#    without it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun
+#    start it again, as a newcomer.
 #
 # Here group 1 is killed after epoch 5, and its folder is deleted. A second later it starts again:
 
@@ -173,14 +173,16 @@ axes.legend()
 # **A group trains alone from the start.** With ``--min_replicas 1`` the first group does not wait for
 # one that starts later. If all others have finished, a newcomer has nobody to take the state from.
 #
-# **"TimeoutError: status: Cancelled".** For 60 seconds, there was no quorum: the lighthouse died, or
-# there were fewer groups than ``--min_replicas``. ``quorum_timeout`` of the manager sets the time.
+# **"TimeoutError: status: Cancelled".** For 60 seconds, there was no quorum: the lighthouse died,
+# there were fewer groups than ``--min_replicas``, or one hangs. (A group whose script hangs still
+# tells the lighthouse that it is alive, so the others wait for it.) ``quorum_timeout`` of the
+# manager sets the time.
 #
 # **"failed to connect to http://node1:29510 within timeout of 60s".** The lighthouse does not run
 # there, or a firewall is between.
 #
-# **"the others left this group behind".** A process of the group stopped for over ten seconds, by a slow
-# disk for example. Raise the timeout in ``make_manager``: it is also how long the others wait.
+# **"the others left this group behind".** For over ten seconds, the network was cut, or the machine
+# was paused. The timeout in ``make_manager`` is how long the others wait.
 #
 # **The loss is worse than with one group, without an error.** Two groups have the same
 # ``REPLICA_GROUP_ID``, so they train on the same samples. The manager adds a random number to the

@@ -29,13 +29,13 @@ def predict(args):
         )
     size = model.parameters(work.context) / 1e9
     print(f"{args.model}: {size:,.2f} billion weights, {work.sequences} × {work.context} tokens")
-    print(f"tokens/s/GPU  {'layout':34}micro-batch    GB  computing bubble messages")
+    print(f"tokens/s/GPU  {'layout':36}micro       GB computing bubble messages")
     for speed, layout, own, spent, sizes in found[: args.top]:
         told = f"{own.micro}{', again' if own.recompute else ''}"
-        print(f"{speed / layout.gpus:12,.0f}  {layout!s:35}{told:10}", end="")
-        print(f"{sum(sizes.values()) / 1e9:7.0f}", end="")
+        print(f"{speed / layout.gpus:12,.0f}  {layout!s:36}{told:9}", end="")
+        print(f"{sum(sizes.values()) / 1e9:5.0f}", end="")
         shares = [spent[part] / sum(spent.values()) for part in ("computing", "bubble", "messages")]
-        print("{:11.0%}{:7.0%}{:9.0%}".format(*shares))
+        print("{:10.0%}{:7.0%}{:9.0%}".format(*shares))
 
 
 def published(args):

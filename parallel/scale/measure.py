@@ -27,7 +27,6 @@ COLLECTIVES = {
     "all_gather": lambda whole, part: dist.all_gather_into_tensor(whole, part, async_op=True),
     "reduce_scatter": lambda whole, part: dist.reduce_scatter_tensor(part, whole, async_op=True),
 }
-COMPUTING = {"all_reduce": 4, "all_gather": 1, "reduce_scatter": 1}  # products before each
 
 
 def timed(device, *steps, times, unmeasured=3):
@@ -49,9 +48,8 @@ def timed(device, *steps, times, unmeasured=3):
 def collectives(device, sizes=SIZES, times=12):
     """Seconds by operation and numbers, and those for which the first rank waits for the last.
 
-    Each comes after some computing, as in training: in a loop of nothing else, all are faster. FSDP
-    computes less between two of its own than DDP does before its first. The last rank to arrive
-    does not wait, so its time, the least, is that of the collective.
+    Each comes after some computing, as in training: in a loop of nothing else, all are faster. The
+    last rank to arrive does not wait, so its time, the least, is that of the collective.
     """
     work = torch.randn(512, 512, device=device)
     found, waiting = {name: {} for name in COLLECTIVES}, {}
@@ -61,8 +59,8 @@ def collectives(device, sizes=SIZES, times=12):
 
         for name, collective in COLLECTIVES.items():
 
-            def step(name=name, collective=collective, whole=whole, part=part):
-                for _ in range(COMPUTING[name]):
+            def step(collective=collective, whole=whole, part=part):
+                for _ in range(4):
                     work @ work
                 if device.type != "cpu":
                     torch.accelerator.synchronize()
@@ -95,23 +93,24 @@ def buckets(parameters):
     return [*found, own] if own else found
 
 
+def model(device, width, layers, mesh=None):
+    """So many linear layers, each sharded over the mesh, if there is one."""
+    parts = [(nn.Linear(width, width, bias=False), nn.ReLU()) for _ in range(layers)]
+    made = nn.Sequential(*(part for pair in parts for part in pair)).to(device)
+    for part in (*made, made) if mesh else ():  # without `made`, each would be a root, which keeps
+        fully_shard(part, mesh=mesh)  # its weights between forward() and backward()
+    return made
+
+
 def steps(device, width, layers, batch, table, times=15):
     """(parameters, DDP predicted, measured, FSDP predicted, measured): seconds of a step.
 
     FSDP over the fake backend copies and computes all that FSDP does, and sends nothing.
     """
-
-    def model(mesh=None):
-        torch.manual_seed(0)
-        parts = [(nn.Linear(width, width, bias=False), nn.ReLU()) for _ in range(layers)]
-        made = nn.Sequential(*(part for pair in parts for part in pair)).to(device)
-        for part in made if mesh else ():
-            fully_shard(part, mesh=mesh)
-        return made
-
     fake = DeviceMesh.from_group(dist.new_group(backend="fake"), device.type)
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
-    ddp, shards, silent = DDP(model()), model(mesh), model(fake)
+    shape = device, width, layers
+    ddp, shards, silent = DDP(model(*shape)), model(*shape, mesh), model(*shape, fake)
     data = torch.randn(batch, width, device=device)
 
     def step(model, context=nullcontext):

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from docs.labs import fake_ranks
 from mingpt.model import GPT, GPTConfig
 from parallel.scale import large, measure
 from parallel.scale.choose import MODELS, machine
@@ -85,6 +89,19 @@ def test_the_bubble_is_that_of_the_formula(interleaved):
     on = replace(on, inside=1e30, between=1e30)
     spent = step(MODELS["gpt2"], layout, Work(8, 1024), on)
     assert spent["bubble"] / sum(spent.values()) == pytest.approx(3 / (8 * interleaved + 3))
+
+
+def test_the_model_that_is_measured_gathers_each_layer_twice():
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        layers = measure.model(torch.device("cpu"), 8, 3, mesh)
+        with fake_ranks.Collectives() as seen:
+            layers(torch.ones(2, 8)).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    assert seen.times == {"all_gather": 6, "reduce_scatter": 3}
+    assert seen.numbers == {"all_gather": 6 * 64, "reduce_scatter": 3 * 64}
 
 
 def test_buckets_are_those_of_ddp():
