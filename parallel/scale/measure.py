@@ -42,7 +42,8 @@ def timed(device, *steps, times, unmeasured=3):
             found.append(time.perf_counter() - begin)
     ranks = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, own)
-    return [[*zip(*(rank[n][unmeasured:] for rank in ranks))] for n in range(len(steps))]  # noqa: B905
+    kept = ([rank[n][unmeasured:] for rank in ranks] for n in range(len(steps)))
+    return [[*zip(*one, strict=True)] for one in kept]
 
 
 def collectives(device, sizes=SIZES, times=12):
@@ -149,7 +150,7 @@ def main(check):
         for numbers, wait in waiting.items():
             three = (1000 * table[name][numbers] for name in COLLECTIVES)
             print("{:9,}{:12.2f}{:12.2f}{:16.2f}{:14.2f}".format(numbers, *three, 1000 * wait))
-        for kind, at in ("DDP", 1), ("FSDP", 3) if check else ():
+        for kind, at in (("DDP", 1), ("FSDP", 3)) if check else ():
             errors = [row[at] / row[at + 1] - 1 for row in rows]
             for (numbers, *told), error in zip(rows, errors, strict=True):
                 ours, real = (1000 * one for one in told[at - 1 : at + 1])

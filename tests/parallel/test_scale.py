@@ -139,6 +139,7 @@ def test_what_is_measured_here_is_printed():
     rows = re.findall(r"^ *([\d,]+)((?: +\d+\.\d\d){4})$", done.stdout, re.MULTILINE)
     assert [int(numbers.replace(",", "")) for numbers, _ in rows] == measure.SIZES, done.stderr
     assert all(float(one) > 0 for _, four in rows for one in four.split()[:3])
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_slowest_of_many():
