@@ -225,8 +225,8 @@ axes[0].set(ylabel="% of the tokens")
 # almost equal, and then the curves part for good.
 #
 # **"Split sizes doesn't match total dim 0 size", or an abort in** ``all_to_all_single``. What a
-# rank gives is not what the other takes. Over gloo, a rank that gets too few rows goes on without
-# an error. Exchange the numbers first, for each batch.
+# rank gives is not what the other takes. Over gloo, a rank that gets too few rows sees no error.
+# Exchange the numbers first, for each batch.
 #
 # **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
 # its gradient was lost: it must be added before ``backward()``.

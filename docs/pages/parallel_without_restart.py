@@ -52,8 +52,8 @@ Groups that go on without a restart: torchft
 #    whether they are there or not.
 #
 # ``tools.series run`` starts this lesson by ``docs/labs/groups.py``: a lighthouse and two groups of
-# one process each, all on this machine. Each group prints the loss of its own samples. While both
-# are there, they train what ``multinode.py`` trains on two processes, bit for bit:
+# one process each, all on this machine. Each group prints the loss of its samples. While both are
+# there, they train what ``multinode.py`` trains on two processes, bit for bit:
 #
 # .. run::
 #    :expect: (?s)group 1 \| Epoch  3 \| loss.*equal, bit for bit.*equal, bit for bit
@@ -68,8 +68,8 @@ Groups that go on without a restart: torchft
 # Going on where the others are
 # -----------------------------
 #
-# A group that comes later now has the others' weights, but begins with the first batch of epoch 1. So
-# it trains on other epochs than the others, and goes on alone when they have ended.
+# A group that comes later now has the others' weights, but begins with the first batch of epoch 1.
+# So it trains on other epochs than the others, and continues alone when they have ended.
 #
 # .. lesson-diff:: without_restart
 #    :edit: go-on-where-the-others-are
@@ -151,8 +151,8 @@ axes.legend()
 # asks during ``forward()``, but then a newcomer's first gradient does not count. torchft's own
 # ``DistributedDataParallel`` averages buckets while ``backward()`` runs.
 #
-# **Samples.** Until a lost group is back, nobody trains on its samples, and the batch is smaller. The
-# learning rate stays.
+# **Samples.** Until a lost group is back, no group trains on its samples, and the batch is smaller.
+# The learning rate stays.
 #
 # **Repeatability.** The weights depend on when a group was lost. A resumed run of :doc:`5a_exact` ends
 # with the weights of an undisturbed run; this one does not.
@@ -170,8 +170,8 @@ axes.legend()
 # What could go wrong
 # -------------------
 #
-# **A group trains alone from the start.** With ``--min_replicas 1`` the first group does not wait for
-# one that starts later. If all others have finished, a newcomer has nobody to take the state from.
+# **A group trains alone from the start.** With ``--min_replicas 1`` the first group does not wait
+# for one that starts later. If all others have finished, a newcomer finds no state to take.
 #
 # **"TimeoutError: status: Cancelled".** For 60 seconds, there was no quorum: the lighthouse died,
 # there were fewer groups than ``--min_replicas``, or one hangs. (A group whose script hangs still

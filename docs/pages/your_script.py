@@ -266,7 +266,7 @@ From your script to DDP
 # -------------------
 #
 # **Ranks decide by different numbers.** This copy of the fifth edit's script, in which both ranks
-# still print, does not sum in ``evaluate``, so each rank decides by the loss of its own half:
+# still print, does not sum in ``evaluate``, so each rank decides by the loss of its half:
 #
 # .. run::
 #    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
