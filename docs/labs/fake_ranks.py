@@ -31,11 +31,12 @@ OPERATIONS = "all_gather", "reduce_scatter"
 
 
 class Collectives(TorchDispatchMode):
-    """How many there were of each, and how many numbers they had."""
+    """How many there were of each, how many numbers and bytes they had, and their order."""
 
     def __init__(self):
         super().__init__()
-        self.times, self.numbers = Counter(), Counter()
+        self.times, self.numbers, self.bytes = Counter(), Counter(), Counter()
+        self.order = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -44,13 +45,18 @@ class Collectives(TorchDispatchMode):
         found = next((one for one in OPERATIONS if operation.startswith(one)), None)
         if found and "c10d" in namespace:
             self.times[found] += 1
-            self.numbers[found] += max(map(numbers, (*args[:2], result)))  # of the whole tensor
+            whole = max(map(size, (*args[:2], result)))
+            self.numbers[found] += whole[0]
+            self.bytes[found] += whole[1]
+            self.order.append(found)
         return result
 
 
-def numbers(tree):
+def size(tree):
+    """The numbers and the bytes of its tensors."""
     leaves = torch.utils._pytree.tree_leaves(tree)
-    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return sum(one.numel() for one in tensors), sum(one.nbytes for one in tensors)
 
 
 def count(script, size):

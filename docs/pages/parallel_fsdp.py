@@ -137,16 +137,28 @@ FSDP: each process keeps a shard
 # What it costs
 # -------------
 #
+# Here is what one process of eight sends in a step of two micro-batches, counted over torch's
+# ``fake`` backend, which answers every message at once and so says nothing about time:
+#
+# .. run::
+#    :expect: (?s)14 all_gathers of 1,413,120 bytes, 4 .*14 all_gathers of 706,560.*: all_gather all_gather block 2 reduce_scatter all_gather block 1
+#
+#    python docs/labs/fsdp_messages.py
+#
 # - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. FSDP
 #   sends up to three with one micro-batch: one for the gradients, and one for each time that the
-#   weights are gathered. Under autocast it gathers fp32; ``fully_shard(part,
-#   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` halves that. ``fully_shard(part,
-#   reshard_after_forward=False)`` keeps a block whole from forward to backward, which saves one of
-#   the three and costs the memory. The root, sharded last, is not resharded by default, because
-#   ``backward()`` needs it first.
-# - **Waiting.** While one block computes, FSDP gathers the next, on GPUs in another stream. A small
-#   block computes too briefly to hide that, and a CPU hides nothing: after the first steps, this
-#   GPT trains here at about two thirds of DDP's speed.
+#   weights are gathered. ``fully_shard(part, reshard_after_forward=False)`` keeps a block whole
+#   from forward to backward, which saves one of the three and costs the memory. The root, sharded
+#   last, is kept by default, because ``backward()`` needs it first, so four modules are gathered seven
+#   times in a micro-batch.
+# - **Precision.** Under autocast FSDP gathers fp32. ``fully_shard(part,
+#   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` gathers half as many bytes, and
+#   sends gradients in ``bfloat16``, too. ``reduce_dtype=torch.float32`` keeps their sums in fp32.
+# - **Waiting.** In ``backward()`` FSDP asks for the weights of the next block before the current
+#   one computes: the last line has ``all_gather`` twice before ``block 2``. On GPUs that message
+#   travels in another stream, behind the computing (*prefetching*). A small block computes too
+#   briefly to hide it, and a CPU hides nothing: after the first steps, this GPT trains here at
+#   about two thirds of DDP's speed.
 # - **Host memory.** Each process builds the whole model before it is sharded, and holds the whole
 #   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
 #   fill the shards after ``fully_shard``.
