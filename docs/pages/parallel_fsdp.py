@@ -149,8 +149,8 @@ FSDP: each process keeps a shard
 #   sends up to three with one micro-batch: one for the gradients, and one for each time that the
 #   weights are gathered. ``fully_shard(part, reshard_after_forward=False)`` keeps a block whole
 #   from forward to backward, which saves one of the three and costs the memory. The root, sharded
-#   last, is kept by default, because ``backward()`` needs it first, so four modules are gathered seven
-#   times in a micro-batch.
+#   last, is kept by default, because ``backward()`` needs it first, so four modules are gathered
+#   seven times in a micro-batch.
 # - **Precision.** Under autocast FSDP gathers fp32. ``fully_shard(part,
 #   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` gathers half as many bytes, and
 #   sends gradients in ``bfloat16``, too. ``reduce_dtype=torch.float32`` keeps their sums in fp32.
