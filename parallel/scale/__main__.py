@@ -40,8 +40,8 @@ def predict(args):
 
 def published(args):
     for what, told, ours in compared():
-        ending = f"predicted {ours:5,.0f}, {ours / told - 1:+.0%}" if ours else "fits the rate"
-        print(f"{what:24} published {told:5,}, {ending}")
+        ending = f"predicted {ours:7,.0f}, {ours / told - 1:+.0%}" if ours else "fits the rate"
+        print(f"{what:30} published {told:7,}, {ending}")
 
 
 def measured(args):

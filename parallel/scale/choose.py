@@ -4,10 +4,14 @@ from dataclasses import replace
 
 from parallel.scale.costs import Layout, Machine, Model, memory, step
 
-# Shapes: Radford et al. 2019, and Grattafiori et al. 2024 (arXiv 2407.21783), table 3.
+# Shapes: Radford et al. 2019; Grattafiori et al. 2024 (arXiv 2407.21783), table 3; of the model
+# with the size of GPT-3, Jiang et al. 2024 (arXiv 2402.15627), table 1.
 MODELS = {
     "gpt2": Model(12, 768, 12, 12, 3072, 50_257, gated=False),
+    "gpt2-medium": Model(24, 1024, 16, 16, 4096, 50_257, gated=False),
+    "gpt2-large": Model(36, 1280, 20, 20, 5120, 50_257, gated=False),
     "gpt2-xl": Model(48, 1600, 25, 25, 6400, 50_257, gated=False),
+    "gpt3": Model(96, 12_288, 128, 128, 49_152, 64_000, gated=False),
     "llama3-8b": Model(32, 4096, 32, 8, 14_336, 128_256),
     "llama3-70b": Model(80, 8192, 64, 8, 28_672, 128_256),
     "llama3-405b": Model(126, 16_384, 128, 8, 53_248, 128_256),
