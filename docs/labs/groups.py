@@ -12,6 +12,7 @@ own folder. Every line begins with the seconds since the start and the group.
 import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,9 @@ parser.add_argument("--lose", type=int, help="the last epoch of group 1")
 parser.add_argument("--nproc_per_node", type=int, default=1)
 parser.add_argument("module")
 options, arguments = parser.parse_known_args()
+if not shutil.which("torchft_lighthouse"):
+    sys.exit("torchft_lighthouse is not on the PATH: python3 tools/bootstrap.py groups installs it")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally`
 with socket.socket() as probe:
     probe.bind(("localhost", 0))
     address = f"localhost:{probe.getsockname()[1]}"

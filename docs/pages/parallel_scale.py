@@ -281,6 +281,17 @@ axes.legend()
 #
 #    You can now say for a model and a cluster which layout to try first, and what will limit it.
 #
+#    .. fold:: Exercise: Llama 3 70B on 64 H100, 256 sequences of 8,192 tokens per step. Say first which way to divide it fits at all, and which is fastest. Then let ``predict`` judge.
+#
+#       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP alone
+#       fits if it keeps few activations, so it computes a third of them again. Eight GPUs that share
+#       the layers keep an eighth of the activations each, and need not:
+#
+#       .. run::
+#          :expect: (?s)TP 8 × FSDP 8 +1 .*FSDP 64 +1, again
+#
+#          python -m parallel.scale predict llama3-70b --gpus 64 --sequences 256 --top 6
+#
 #    .. fold:: A model of 8 billion weights, FSDP on 8 GPUs, 50 GB/s: how many tokens must a GPU compute per step, so that messages are hidden?
 #
 #       All-gathers of 16 GB twice and a reduce-scatter of 32 GB take 64 × 7/8 / 50 = 1.1 s. At 400

@@ -198,6 +198,21 @@ axes.legend()
 #
 #    You can now say what stops when a process dies, and what does not.
 #
+#    .. fold:: Exercise: the newcomer takes the model, but not the optimizer. Make ``parallel/mine.py`` of the script, with that mistake, and let ``same.py`` judge. What do you expect?
+#
+#       One line changes. The newcomer begins with the others' weights and a momentum of 0, so its first
+#       steps are other ones. Both groups then use the same averaged gradients, so after some hundred
+#       steps their momenta are equal again, but the weights stay apart:
+#
+#       .. run::
+#          :status: 1
+#          :expect: model\.weight +DIFFERENT
+#          :mark: model
+#
+#          sed 's/for part in self.model.module, optimizer/for part in [self.model.module]/' parallel/without_restart.py > parallel/mine.py
+#          python docs/labs/groups.py parallel.mine 30 30 --batch_size 4 --lose 5 | grep -e ---
+#          python docs/labs/same.py group0/mine.pt group1/mine.pt
+#
 #    .. fold:: 8 nodes of 8 GPUs, a group per node. One process dies. How many processes end, and how many restart?
 #
 #       The 8 of its node end and restart. The other 56 compute at most one batch again.

@@ -63,6 +63,7 @@ def test_heads_that_cannot_be_shared_are_named(text, tmp_path):
         train(tmp_path, text, 2, script=tensor_parallel)
 
 
+@pytest.mark.soak  # it saves as fsdp does, whose kill CI tests
 def test_a_killed_worker_changes_nothing(text, tmp_path):
     """Real processes, as the page starts them, with dropout: alike on both ranks."""
     words = options(data=text, n_head=4)
