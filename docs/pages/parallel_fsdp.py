@@ -168,6 +168,32 @@ FSDP: each process keeps a shard
 # Nothing on this page was measured on a GPU yet.
 
 # %% [markdown]
+# From FullyShardedDataParallel
+# -----------------------------
+#
+# The first version of FSDP, ``FullyShardedDataParallel``, wraps a module, and lays the parameters of
+# what is wrapped together in one flat tensor. ``fully_shard``, the second, changes the module itself
+# and keeps each parameter, which may have its own type or be frozen. What a script of the first
+# version says, and what the second wants:
+#
+# ====================================  ============================================================
+# first version                         ``fully_shard``
+# ====================================  ============================================================
+# ``auto_wrap_policy``                  a call for each block, and one for the model
+# ``FULL_SHARD``, ``SHARD_GRAD_OP``     ``reshard_after_forward=True``, ``False``
+# ``HYBRID_SHARD``                      a mesh of two dimensions (:doc:`parallel_hsdp`)
+# ``NO_SHARD``                          DDP
+# ``MixedPrecision``                    ``MixedPrecisionPolicy``; buffers stay as they are
+# ``CPUOffload(offload_params=True)``   ``offload_policy=CPUOffloadPolicy()``
+# ``model.no_sync()``                   ``model.set_requires_gradient_sync(False)``
+# ``model.clip_grad_norm_(1.0)``        ``torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)``
+# ``forward_prefetch=True``             ``set_modules_to_forward_prefetch``, for each block
+# ``sync_module_states=True``           ``set_model_state_dict``, with ``broadcast_from_rank0=True``
+# ``StateDictType``                     ``full_tensor()``, or :doc:`parallel_dcp`
+# ``use_orig_params``                   nothing: they are always the original ones
+# ====================================  ============================================================
+
+# %% [markdown]
 # What could go wrong
 # -------------------
 #
