@@ -153,13 +153,13 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The rest that a rank keeps is *state*. So are the factors, with which the next step begins (a
+# What a rank has not sent yet is *state*. So are the factors, with which the next step begins (a
 # *warm start*):
 #
-# - **Memory.** The rest takes as much memory as the gradients.
+# - **Memory.** It takes as much as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
-#   has its own, and in this series only one rank saves.
+#   has its own, and here one rank per node saves.
 # - **A start without compression.** DDP rebuilds its buckets in the first steps, so
 #   ``start_powerSGD_iter`` must be 2 or more with error feedback or a warm start. PyTorch's default
 #   is 1,000.

@@ -137,8 +137,9 @@ FSDP: each process keeps a shard
 # What it costs
 # -------------
 #
-# Here is what one process of eight sends in a step of two micro-batches, counted over torch's
-# ``fake`` backend, which answers every message at once and so says nothing about time:
+# Here are the collectives of one process of eight in a step of two micro-batches, with the bytes of
+# the whole tensors. They are counted over torch's ``fake`` backend, which answers at once and so
+# says nothing about time:
 #
 # .. run::
 #    :expect: (?s)14 all_gathers of 1,413,120 bytes, 4 .*14 all_gathers of 706,560.*: all_gather all_gather block 2 reduce_scatter all_gather block 1
@@ -188,10 +189,12 @@ FSDP: each process keeps a shard
 # ``model.no_sync()``                   ``model.set_requires_gradient_sync(False)``
 # ``model.clip_grad_norm_(1.0)``        ``torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)``
 # ``forward_prefetch=True``             ``set_modules_to_forward_prefetch``, for each block
-# ``sync_module_states=True``           ``set_model_state_dict``, with ``broadcast_from_rank0=True``
+# ``sync_module_states=True``           ``set_model_state_dict``, ``broadcast_from_rank0`` (below)
 # ``StateDictType``                     ``full_tensor()``, or :doc:`parallel_dcp`
 # ``use_orig_params``                   nothing: they are always the original ones
 # ====================================  ============================================================
+#
+# ``broadcast_from_rank0=True`` of StateDictOptions needs ``full_state_dict=True`` beside it.
 
 # %% [markdown]
 # What could go wrong

@@ -50,8 +50,8 @@ HSDP: a copy per node, a shard per GPU
 #
 # FSDP and DDP gave the same loss (:doc:`parallel_fsdp`). For each of the four sharded modules there
 # is now a reduce-scatter among the two processes of the node. Then each process has its shard's
-# gradient, averaged over its node. An all-reduce with the process that keeps the same shard on the
-# other node averages both.
+# gradient, averaged over its node. An all-reduce averages it with that of the same shard on the
+# other node.
 
 # %% [markdown]
 # What crosses the network
@@ -139,7 +139,8 @@ HSDP: a copy per node, a shard per GPU
 #
 #    You can now say which ranks form which group of a mesh, and what a node sends.
 #
-#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With which ranks does rank 10 exchange weights, and with which gradients only?
+#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange weights, and with
+#    whom gradients only?
 #
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.

@@ -220,10 +220,11 @@ Pipeline parallelism: each process holds some blocks
 # The bubble
 # ----------
 #
-# Let one micro-batch take a stage the time *t*, forward and backward together. A stage with *M* of
-# them computes for *M t*. The last of *S* stages begins *S* − 1 forward passes after the first, and
-# the first ends *S* − 1 backward passes after the last. So the step takes (*M* + *S* − 1) *t*, and each
-# stage waits for (*S* − 1) / (*M* + *S* − 1) of it. This share is called the *bubble*.
+# Let a stage compute one micro-batch in the time *t*, forward and backward together. A stage with
+# *M* of them computes for *M t*. The last of *S* stages begins *S* − 1 forward passes after the
+# first, and the first ends *S* − 1 backward passes after the last. So the step takes (*M* + *S* −
+# 1) *t*, and each stage waits for (*S* − 1) / (*M* + *S* − 1) of it. This share is called the
+# *bubble*.
 #
 # The lab runs four stages with PyTorch's schedules, and notes when each stage computes. A stage
 # sleeps in place of computing, so that four of them do not compete for two cores:
@@ -276,7 +277,7 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #   "kept" counts.
 # - **1F1B** (*one forward, one backward*) starts the backward pass of a micro-batch as soon as it
 #   can. The bubble is that of GPipe. But a stage keeps at most as many micro-batches as there are
-#   stages after it, itself included. So *M* can grow, and the bubble shrink, without more memory.
+#   stages from it to the last. So *M* can grow, and the bubble shrink, without more memory.
 # - **Interleaved 1F1B** gives each rank two shorter runs of blocks: rank 0 has stages 0 and 4. Then
 #   the bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends over 2 *S* − 1 borders instead of *S* − 1,
 #   and keeps more activations.

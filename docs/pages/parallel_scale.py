@@ -39,7 +39,7 @@ How far does it scale?
 # that for an all-reduce (:doc:`1a_speed`).
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
-# once and sends nothing. One process then believes to be rank 0 of 64. The lab runs a forward and a
+# once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a
 # backward pass of three scripts that way, and counts collectives and their numbers:
 #
 # .. run::
@@ -103,8 +103,8 @@ How far does it scale?
 # - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
 #   weights out of it. The step over ``fake`` has these copies.
 #
-# It misses most where layers are small. There, the time of a collective is that of waking threads, and
-# not that of sending.
+# FSDP's prediction misses most where layers are small. There, the time of a collective is that of
+# waking threads, and not that of sending.
 
 # %% [markdown]
 # Held against published runs
@@ -143,7 +143,7 @@ How far does it scale?
 # - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas have the bubble, 3 % more of
 #   it. MegaScale lost 7 %, Megatron-LM 15. The authors name the rest: ranks that send late, slow
 #   machines, congestion. That is what most of their work went into.
-# - **GPT-2 in llm.c** was faster than predicted the larger it was, by 4 and 9 %: larger products
+# - **GPT-2 in llm.c** beat the prediction by 4 and 9 %, the more the larger it was: larger products
 #   again.
 #
 # **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, with as many tokens per GPU. By
@@ -177,8 +177,8 @@ from parallel.scale.costs import Work
 
 figure, axes = lab.picture(
     "Tokens per second of the best layout for Llama 3 8B with 256 sequences of 8,192 tokens per "
-    "step. At first each GPU adds as much as those before it. From 512 or 1,024 GPUs on, by the "
-    "link, it adds less.",
+    "step. At first each GPU adds as much as those before it. From 1,024 GPUs on, or from 512 with "
+    "the slower link, it adds less.",
     height=3.2,
 )
 counts = [2**n for n in range(3, 13)]
@@ -211,8 +211,8 @@ axes.legend()
 # A hundred to a hundred thousand GPUs
 # ------------------------------------
 #
-# All ranks wait for the slowest, in each step, and for all of them when one fails. Both grow with the
-# number of GPUs, and the formulas above have neither:
+# All ranks wait for the slowest in each step, and for the restart when one fails. Both grow with
+# the number of GPUs, and the formulas above have neither:
 #
 # .. run::
 #    :expect: 100,000
@@ -284,8 +284,9 @@ axes.legend()
 #    .. fold:: Exercise: Llama 3 70B on 64 H100, 256 sequences of 8,192 tokens per step. Say first which way to divide it fits at all, and which is fastest. Then let ``predict`` judge.
 #
 #       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP alone
-#       fits if it keeps few activations, so it computes a third of them again. Eight GPUs that share
-#       the layers keep an eighth of the activations each, and need not:
+#       fits if it computes the activations again, a third more arithmetic. Eight GPUs that share the
+#       layers keep an eighth of them each, and need not. A short pipeline lets fewer GPUs share a
+#       layer's gradients, which gains little more:
 #
 #       .. run::
 #          :expect: (?s)TP 8 × FSDP 8 +1 .*FSDP 64 +1, again

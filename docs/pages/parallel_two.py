@@ -76,8 +76,8 @@ Two dimensions: FSDP and tensor parallelism together
 # What it costs
 # -------------
 #
-# - **Memory.** Of the weights, gradients and optimizer state of the split layers, a process keeps one
-#   share in *nodes* × *local*. Activations are divided by *local* only, as in :doc:`parallel_tensor`.
+# - **Memory.** Of the split layers' weights, gradients and optimizer state, a process keeps
+#   1/(*nodes* × *local*). Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node send at once:
 #   with 4 nodes of 8, ¾ of all weights leave it per all-gather, not almost all.
@@ -124,7 +124,8 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    You can now say for each dimension of a mesh which ranks it joins, and what they send.
 #
-#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With which ranks does rank 10 exchange activations, and with which weights?
+#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange activations, and
+#    with whom weights?
 #
 #       Activations with ranks 8 to 15, the others of its node. Weights and gradients with ranks 2, 18
 #       and 26, which have the same part of each layer.

@@ -86,7 +86,7 @@ Groups that go on without a restart: torchft
 #    without it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun
 #    start it again, as a newcomer.
 #
-# Here group 1 is killed after epoch 5, and its folder is deleted. A second later it starts again:
+# Here group 1 is killed after epoch 5, and its folder is deleted. Soon after, it starts again:
 
 # %%
 import re
@@ -160,9 +160,9 @@ axes.legend()
 # **One more process.** If the lighthouse dies, all groups end, after 60 seconds, with ``TimeoutError``.
 # And a scheduler must start lost groups again one by one: one job per group.
 #
-# The wider a group, the more stops when a process dies. The narrower, the more copies of the model
-# there are: a group holds a whole one. FSDP within a group and torchft among the groups divide the
-# ranks as :doc:`parallel_hsdp` does. Llama 3's 16,384 GPUs were one group.
+# The wider a group, the more processes stop when one dies. The narrower, the more copies of the
+# model there are: a group holds a whole one. FSDP within a group and torchft among the groups
+# divide the ranks as :doc:`parallel_hsdp` does. Llama 3's 16,384 GPUs were one group.
 #
 # Nothing on this page was measured on a GPU. There, the script takes ``ProcessGroupNCCL``.
 

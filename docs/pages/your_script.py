@@ -185,7 +185,7 @@ From your script to DDP
 #    :edit: print-and-save-once
 #    :confirmed: f0e483e5e684
 #
-#    Everything below this line is for rank 0 only, so no collective may follow it in the loop.
+#    All below ``continue`` is for rank 0 only, so no collective may follow it in the loop.
 #    ``scheduler.step`` stays above, because every rank has its own scheduler.
 #
 # .. run::
