@@ -124,7 +124,14 @@ class Diagnosis:
             return
         own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
         command = in_one_process(self.command)
-        run.reference = self._in_copy("one", command=command, DOCTOR_PARITY=str(number), **own)
+        firsts = [fact for worker in run.trained for fact in worker.all("first")]
+        if any(fact["tensor_parallel"] for fact in firsts):  # some ranks share a batch
+            number = len({str(w.first("forward")["rows"]) for w in run.trained})
+        own |= {"DOCTOR_PARITY": str(number)}
+        run.reference = self._in_copy("one", command=command, **own)
+        if examine(run, file=parity):  # by more than a little change of the weights does?
+            own |= {"DOCTOR_PERTURBED": "1"}
+            run.perturbed = self._in_copy("perturbed", command=command, **own)
 
     def _in_copy(self, name, fault=None, command=None, **own):
         copied, env = self._copy(name)

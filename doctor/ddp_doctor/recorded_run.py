@@ -98,6 +98,7 @@ class Run(Facts):
 
     worker = Worker
     reference = None  # the undisturbed run, if a rank of this one was killed
+    perturbed = None  # with --parity: the reference, but its weights begin a little off
     repeats = None  # whether two undisturbed runs ended with equal weights
     equally_long = True  # whether they made equally many steps: not, if a clock ends them
 

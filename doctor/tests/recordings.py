@@ -66,7 +66,8 @@ def path_of(example) -> Path:
 
 def write(example, one: Diagnosis):
     """Record the runs of a diagnosis, while their files are there."""
-    runs = {"run": one.run, "killed": one.killed, "reference": one.run.reference}
+    runs = {"run": one.run, "killed": one.killed, "reference": one.run.reference,
+            "perturbed": one.run.perturbed}  # fmt: skip
     lines = [{"key": key_of(example), "torch": version("torch")}]
     for name, run in runs.items():
         if run:
@@ -105,7 +106,7 @@ def read(example) -> Diagnosis:
     one = Diagnosis(list(example.words), Path("/copies"))
     told = {name: RecordedRun(example, *parts) for name, parts in runs.items()}
     one.run, one.killed = told["run"], told.get("killed")
-    one.run.reference = told.get("reference")
+    one.run.reference, one.run.perturbed = told.get("reference"), told.get("perturbed")
     if one.killed:
         one.killed.reference = one.run
     return one

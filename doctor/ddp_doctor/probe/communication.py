@@ -47,6 +47,7 @@ def watch():
         setattr(module, name, around(getattr(module, name), _note_device))
     imports.after("torch.distributed._functional_collectives", _watch_functional)
     imports.after("torch.distributed.fsdp", _watch_fully_shard)
+    importlib.import_module("_ddp_doctor.split_layers").watch()
 
 
 def _watch_functional(module):

@@ -58,6 +58,15 @@ KINDS = {
         "what bytes part alone inside where",
     ),
     "sharded": _kind("fully_shard has sharded a module; alone: among one rank", "alone where"),
+    "split": _kind(
+        "FSDP or parallelize_module (what) has divided a module; alone: among one rank",
+        "what alone where",
+    ),
+    "declared": _kind(
+        "before forward pass n: the first input of a layer that these ranks split, if a DTensor is"
+        " made of it that has it to be equal on them",
+        "n ranks print",
+    ),
     "done": _kind(
         "a collective, a backward pass, a constructor of DDP, a call of a store or of a Barrier"
         " returned",
@@ -107,9 +116,11 @@ KINDS = {
     ),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
     "projected": _kind(
-        "the gradient of a step, with --parity: of each parameter's the square and a projection;"
-        " parts: of this rank's shards, so the sums over the ranks count",
-        "squares projections parts where batch_norm",
+        "the gradient of a step, with --parity: of each parameter its name and a sketch, and one"
+        " before clipping; parts: of this rank's shards, so the sums over the ranks count; outputs:"
+        " of modules, by name: rows, the shape of one, and a sketch of the sum; losses: of its"
+        " backward passes",
+        "names projections unclipped parts outputs losses where batch_norm",
     ),
     "mapped": _kind("what --cpu or --parity has replaced", "what"),
     # data

@@ -8,13 +8,10 @@ import functools
 import os
 import random
 
-import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import optimizers, passes
+from _ddp_doctor import comparisons, optimizers, passes
 from _ddp_doctor.devices import say
-from _ddp_doctor.fingerprints import local, part, region
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.rnn import RNNBase
 from torch.optim import Optimizer
 from torch.utils.data import BatchSampler
@@ -37,6 +34,7 @@ def watch():
     _wrap(torch.amp.autocast_mode.autocast, _without_autocast)
     _wrap(BatchSampler, _larger)
     _wrap(Optimizer, _with_sgd)
+    comparisons.watch()
 
 
 def _wrap(kind, wrapper):
@@ -75,6 +73,8 @@ def _larger(begin, self, sampler, batch_size, *args, **kwargs):
 
 def _with_sgd(begin, self, *args, **kwargs):
     begin(self, *args, **kwargs)
+    if "DOCTOR_PERTURBED" in os.environ:
+        comparisons.perturb(optimizers.parameters_of(self))
     if type(self).__name__ != "ZeroRedundancyOptimizer":  # which calls the one inside
         say(f"{type(self).__name__} → plain SGD")
         self.step = Optimizer.profile_hook_step(_step).__get__(self)
@@ -84,40 +84,9 @@ def _step(self, closure=None):
     """SGD without momentum."""
     with torch.enable_grad():
         loss = closure() if closure else None
-    _note_gradient(self)
+    comparisons.note_gradients(self)
     with torch.no_grad():
         for parameter in optimizers.parameters_of(self):
             if parameter.grad is not None:
-                parameter.add_(_dense(parameter.grad), alpha=-RATE)
+                parameter.add_(comparisons.dense(parameter.grad), alpha=-RATE)
     return loss
-
-
-def _dense(gradient):
-    return gradient if gradient.layout is torch.strided else gradient.to_dense()
-
-
-@recorder.guarded
-def _note_gradient(optimizer):
-    """Of each gradient its square, and a projection: enough to see how far two are apart."""
-    squares, projections = [], []
-    generator = torch.Generator().manual_seed(0)
-    found = [p.grad.detach() for p in optimizers.parameters_of(optimizer) if p.grad is not None]
-    parts = any(map(region, found))
-    for grad in found:
-        signs = torch.randint(2, grad.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        signs = part(signs, region(grad)).flatten()
-        flat = _dense(local(grad)).double().flatten().cpu() * (not parts or _is_first(grad))
-        squares.append(float(flat @ flat))
-        projections.append(float(flat @ signs))
-    recorder.fact(
-        "projected", squares=squares, projections=projections, parts=parts, where=recorder.where(),
-        batch_norm=any(isinstance(m, _BatchNorm) and m.training for m in passes.model.modules()),
-    )  # fmt: skip
-
-
-def _is_first(gradient):
-    """Whether this rank is the first of those that hold this part."""
-    if not region(gradient):
-        return torch.distributed.get_rank() == 0
-    places = zip(gradient.device_mesh.get_coordinate(), gradient.placements, strict=True)
-    return all(place == 0 or kind.is_shard() for place, kind in places)

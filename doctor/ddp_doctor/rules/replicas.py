@@ -111,12 +111,24 @@ def group_of_one(run):
     An all-reduce in it adds up nothing, so each rank trains alone, on its share of the samples.
     Check the shape of the mesh, or the ranks of which the group is made.
     """
-    models = [*run.all("sharded"), *(f for f in run.all("collective") if f["what"] == "DDP")]
+    wrapped = [fact for fact in run.all("collective") if fact["what"] == "DDP"]
+    models = [*run.all("sharded", "split"), *wrapped]
     calls = [f for f in run.all("collective") if f["what"].startswith(("all_reduce", "reduce"))]
     joined = models or calls
-    if joined and all(fact["alone"] for fact in joined) and not holds_parts(run):
+    if joined and all(fact["alone"] for fact in joined) and _part_ways(run):
         fact = joined[0]
         yield f"{fact.get('what', 'fully_shard')} in groups of one rank each", fact["where"]
+
+
+def _part_ways(run):
+    """Whether the weights differ, and that is not because each rank has a part of the model."""
+    begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
+    parts = len(begins) > 1 and (holds_parts(run) or run.first("peer"))
+    table = steps_by_rank(run)
+    for opt, n in [] if parts else _common(table)[-1:]:
+        ends = {str(steps[opt, n]["parameters"]) for steps in table.values()}
+        return len(ends) > 1 and not _ends_equal(run, opt)
+    return False
 
 
 @rule("error")
