@@ -1,0 +1,75 @@
+"""With --restart: the tensors beside the trained ones, as those of an average or a teacher.
+
+Those of all modules that no other one contains, and dicts of tensors with the shapes of a model's
+weights. A dict in a local variable, or in an object, is found by the garbage collector.
+"""
+
+import gc
+import time
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor.fingerprints import fingerprint
+
+MOST = 60  # seconds to look for them in all
+
+_spent = 0.0
+
+
+@recorder.guarded
+def note():
+    """Before a step: what is there."""
+    global _spent
+    if _spent > MOST:
+        return
+    began = time.perf_counter()
+    objects = gc.get_objects()  # isinstance would ask a proxy, which may answer with an import
+    modules = [one for one in objects if issubclass(type(one), torch.nn.Module)]
+    optimizers = [one for one in objects if issubclass(type(one), torch.optim.Optimizer)]
+    trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+    own = {id(one) for m in modules for one in (m._parameters, m._buffers)}
+    own |= {id(state) for one in optimizers for state in one.state.values()}
+    own.add(id(objects))
+    kept = [one for one in objects if type(one) in (dict, list) and len(one) > 1]
+    kept = [one for one in kept if id(one) not in own]
+    held = {}
+    for name, tensors in [*_of_modules(modules, trained), *_of_dicts(kept, trained)]:
+        held.setdefault(name, []).append(sorted(map(fingerprint, tensors)))
+    alone = {name: found[0] for name, found in held.items() if len(found) == 1}
+    recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=alone)
+    _spent += time.perf_counter() - began
+
+
+def _of_modules(modules, trained):
+    trained = {*map(id, trained)}
+    inner = {id(child) for one in modules for child in one._modules.values()}
+    for one in modules:
+        if id(one) in inner:
+            continue
+        tensors = [*one.parameters()]
+        for part in one.modules():
+            passing = part._non_persistent_buffers_set
+            tensors += [b for name, b in part._buffers.items() if name not in passing]
+        if found := [t for t in tensors if _is_plain(t) and id(t) not in trained]:
+            kind = "buffers of " if len(found) < len(tensors) else ""
+            yield f"{kind}{type(one).__name__} ({len(found)} tensors)", found
+
+
+def _of_dicts(kept, trained):
+    """Also of lists. Not a state_dict, which has the same memory as the weights."""
+    plain = [*filter(_is_plain, trained)]
+    known = [*plain, *(p.grad for p in plain if p.grad is not None)]
+    pointers, shapes = {t.data_ptr() for t in known}, {p.shape for p in plain}
+    for one in kept:
+        named = type(one) is dict
+        if not all(map(_is_plain, one.values() if named else one)):
+            continue
+        tensors = [*one.values()] if named else one
+        copies = [t.shape in shapes and t.data_ptr() not in pointers for t in tensors]
+        if all(copies) and not any(t.requires_grad for t in tensors):
+            kind = f"dict with {next(iter(one))!r}" if named else "list"
+            yield f"a {kind} ({len(one)} tensors)", tensors
+
+
+def _is_plain(value):
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and not value.is_meta

@@ -1,0 +1,83 @@
+"""On which GPU a saved tensor was, and to which one `torch.load` brings it.
+
+With --cpu, there is none: a model is where `to` or `cuda` has sent it.
+"""
+
+import functools
+import os
+import weakref
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor.fingerprints import tensors_in
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+_models = weakref.WeakKeyDictionary()  # with --cpu: the index of a model's GPU
+_pointers = {}  # of its tensors
+located = set()  # with --cpu: the GPUs that the file names
+loaded = None  # the GPUs on which the newest load put tensors; None if the script chose the place
+
+
+def watch():
+    torch.load = _watched(torch.load)
+
+
+def _watched(load):
+    @functools.wraps(load)
+    def wrapped(f, map_location=None, *rest, **options):
+        global loaded
+        located.clear()
+        loaded = None
+        result = load(f, map_location, *rest, **options)
+        chosen = map_location is not None or "," not in os.environ.get("CUDA_VISIBLE_DEVICES", ",")
+        loaded = None if chosen else sorted(located | _gpus(result))
+        return result
+
+    return wrapped
+
+
+def _gpus(value):
+    return {tensor.device.index for tensor in tensors_in(value) if tensor.is_cuda}
+
+
+def keep(storage, location):
+    """As map_location, with --cpu."""
+    kind, _, index = str(location).partition(":")
+    if kind == "cuda":
+        located.add(int(index or 0))
+    return storage
+
+
+def gpus_of(value):
+    """Those of the tensors in what is saved."""
+    pointers = {
+        tensor.data_ptr(): index
+        for model, index in _models.items()
+        for tensor in [*model.parameters(), *model.buffers()]
+        if type(tensor) in PLAIN
+    }
+    here = [t for t in tensors_in(value) if type(t) in PLAIN]
+    return sorted(_gpus(here) | {pointers[t.data_ptr()] for t in here if t.data_ptr() in pointers})
+
+
+def move(model, device, current):
+    """A model is sent to a device. Without an index, that is the current one."""
+    device = torch.device("cuda", device) if type(device) is int else torch.device(device)
+    before = _models.pop(model, None)
+    if device.type == "cuda":
+        _models[model] = current if device.index is None else device.index
+    if device.type == "cuda" or before is not None:
+        _pointers.clear()
+        weights = [p for one in _models for p in one.parameters() if type(p) in PLAIN]
+        _pointers.update({p.data_ptr(): 0 for p in weights})
+
+
+def is_on_gpu(tensor):
+    """Whether a copy to the CPU would be another tensor."""
+    if not _pointers or recorder.compiling() or type(tensor) not in PLAIN:
+        return False
+    try:
+        return tensor.data_ptr() in _pointers
+    except RuntimeError:  # one inside a transformation of torch.func has none
+        return False
