@@ -5,24 +5,31 @@ weights. A dict in a local variable, or in an object, is found by the garbage co
 """
 
 import gc
-import time
 
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor.fingerprints import fingerprint
 
-MOST = 60  # seconds to look for them in all
+_due = 3  # before how many more steps to look
 
-_spent = 0.0
+
+def before_step():
+    """At the beginning, and once after each save: to look takes a tenth of a second."""
+    global _due
+    if _due:
+        _due -= 1
+        _note()
+
+
+def at_save():
+    global _due
+    if recorder.EVERY and _due == 0:
+        _due = 1
+        _note()
 
 
 @recorder.guarded
-def note():
-    """Before a step: what is there."""
-    global _spent
-    if _spent > MOST:
-        return
-    began = time.perf_counter()
+def _note():
     objects = gc.get_objects()  # isinstance would ask a proxy, which may answer with an import
     modules = [one for one in objects if issubclass(type(one), torch.nn.Module)]
     optimizers = [one for one in objects if issubclass(type(one), torch.optim.Optimizer)]
@@ -37,7 +44,6 @@ def note():
         held.setdefault(name, []).append(sorted(map(fingerprint, tensors)))
     alone = {name: found[0] for name, found in held.items() if len(found) == 1}
     recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=alone)
-    _spent += time.perf_counter() - began
 
 
 def _of_modules(modules, trained):

@@ -7,7 +7,7 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around, exceptions, imports, optimizers, passes, places, system
+from _ddp_doctor import around, beside, exceptions, imports, optimizers, passes, places, system
 from _ddp_doctor.fingerprints import fingerprint, part, region, rounded, tensors_in
 
 
@@ -93,6 +93,7 @@ def _path(f):
 @recorder.guarded
 def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
+    beside.at_save()
     content = _leaves(obj)
     recent = optimizers.recent()
     saved = {leaf["print"] for leaf in content} | {*_prints_of_shards(obj, recent)}

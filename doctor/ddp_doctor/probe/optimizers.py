@@ -48,7 +48,7 @@ def _note_before_step(optimizer, closure):
         n, rates = steps[number] + 1, _rates(optimizer)
         recorder.fact("before", opt=number, n=n, parameters=prints, rates=rates)
     if recorder.EVERY:
-        beside.note()
+        beside.before_step()
     if number in steps or not _is_one_to_look_at(number):
         return
     optimizer.register_load_state_dict_post_hook(note_loaded)

@@ -36,11 +36,15 @@ def _watched(load):
 @recorder.guarded
 def _note_places(model, given, result):
     """Without `strict`, keys that do not match are no error. A later load may bring the others."""
-    missing, unexpected = (getattr(result, f"{kind}_keys", ()) for kind in ("missing", "unexpected"))
-    fits = not missing and not unexpected
-    if (fits and model not in _numbers) or recorder.count("restored") > MOST:
+    missing = getattr(result, "missing_keys", ())
+    unexpected = getattr(result, "unexpected_keys", ())
+    number = next((n for one, n in _numbers.items() if _contains(one, model)), None)
+    if number is None and not missing and not unexpected:
         return
-    number = _numbers.setdefault(model, len(_numbers))
+    if number is None:
+        number = _numbers[model] = len(_numbers)
+    if recorder.count("restored") > MOST:
+        return
     wanted = {*map(_plain, missing)}
     inner = {key.partition(".")[2] for key in wanted}
     pairs = [(key, _plain(key)) for key in unexpected]
@@ -54,6 +58,11 @@ def _note_places(model, given, result):
         numbers=sum(p.numel() for p in model.parameters()),
         missing=[*missing][:1], unexpected=[*(renamed or unexpected)][:1],
     )  # fmt: skip
+
+
+def _contains(one, other):
+    """Whether one of two models is in the other, as in a wrapper."""
+    return any(part is other for part in one.modules()) or any(m is one for m in other.modules())
 
 
 def _plain(key):

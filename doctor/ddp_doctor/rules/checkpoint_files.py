@@ -164,7 +164,8 @@ def keys_unmatched(run):
             one = min(facts, key=lambda fact: fact["matched"])
             wanted = max(fact["wanted"] for fact in facts)
             little = matched <= 0.2 * given and matched < 0.2 * wanted
-            renamed = 2 * one["renamed"] >= one["wanted"] - one["matched"] > 0 and matched < wanted
+            renamed = 2 * one["renamed"] >= one["wanted"] - one["matched"] > 0
+            renamed &= wanted - matched >= one["renamed"]  # a second try may find them
             empty = not given and (not one["numbers"] or 2 * one["numbers"] < main)  # a part's
             if not empty and (little or renamed):
                 pair = [fact[0] for fact in (one["unexpected"], one["missing"]) if fact]
