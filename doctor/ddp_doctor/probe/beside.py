@@ -42,8 +42,7 @@ def _note():
     held = {}
     for name, tensors in [*_of_modules(modules, trained), *_of_dicts(kept, trained)]:
         held.setdefault(name, []).append(sorted(map(fingerprint, tensors)))
-    alone = {name: found[0] for name, found in held.items() if len(found) == 1}
-    recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=alone)
+    recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=held)
 
 
 def _of_modules(modules, trained):

@@ -96,8 +96,8 @@ KINDS = {
     ),
     "before": _kind("before step n; with --restart and the like", "opt n parameters rates"),
     "beside": _kind(
-        "before step n of all; with --restart; held: by its description, the tensors of a model or"
-        " a dict that no optimizer has",
+        "before that step of all; with --restart; held: by description, the tensors of each model,"
+        " dict or list that no optimizer has",
         "step held",
     ),
     "step": _kind(

@@ -129,11 +129,11 @@ def resume_average(run):
     weights = {print for fact in steps for print in fact["parameters"]}
     for worker in killed_run.again(run):
         for name, now in (worker.first("beside") or {"held": {}})["held"].items():
-            ever = [fact["held"][name] for fact in known if name in fact["held"]]
-            due = [f["held"].get(name) for f in known if f["step"] - save["step"] in (0, 1)]
-            changes = len({str(one) for one in ever}) > 2
-            copies = all(weights.issuperset(one) for one in ever)  # of earlier weights
-            if changes and not copies and any(due) and now not in due:
+            there = [(f["step"], one) for f in known for one in f["held"].get(name, ())]
+            due = [one for step, one in there if step - save["step"] in (0, 1)]
+            changes = len({str(one) for _, one in there}) > 2
+            copies = all(weights.issuperset(one) for _, one in there)  # of earlier weights
+            if changes and not copies and due and any(one not in due for one in now):
                 where = killed_run.loaded(run, failed=False)[0]["where"]
                 step = f"step {save['step']:,}"
                 yield f"{worker.name}: {name} is not what it was after {step}", where
