@@ -71,9 +71,17 @@ def _of_dicts(kept, trained):
             continue
         tensors = [*one.values()] if named else one
         copies = [t.shape in shapes and t.data_ptr() not in pointers for t in tensors]
-        if all(copies) and not any(t.requires_grad for t in tensors):
+        if all(copies) and not any(t.requires_grad for t in tensors) and _resemble(tensors, plain):
             kind = f"dict with {next(iter(one))!r}" if named else "list"
             yield f"a {kind} ({len(one)} tensors)", tensors
+
+
+def _resemble(tensors, weights):
+    """Whether the largest is like a weight, as an average is. A gradient is not."""
+    one = max(tensors, key=torch.numel).detach().flatten().float()
+    alike = [w.detach().flatten().float() for w in weights if w.numel() == one.numel()]
+    similar = [torch.cosine_similarity(one, w.to(one.device), dim=0) for w in alike]
+    return any(float(value) > 0.5 for value in similar)
 
 
 def _is_plain(value):

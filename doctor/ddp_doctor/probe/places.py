@@ -30,8 +30,8 @@ def _watched(load):
         located.clear()
         loaded = None
         result = load(f, map_location, *rest, **options)
-        chosen = map_location is not None or "," not in os.environ.get("CUDA_VISIBLE_DEVICES", ",")
-        loaded = None if chosen else sorted(located | _gpus(result))
+        one = "," not in (os.environ.get("CUDA_VISIBLE_DEVICES") or ",")  # each rank sees its own
+        loaded = None if map_location or one else sorted(located | _gpus(result))
         return result
 
     return wrapped

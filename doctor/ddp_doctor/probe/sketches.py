@@ -38,19 +38,19 @@ def of_orders(dataset, depth=2):
     A list with an item for each sample, a list of texts, a dict from texts to numbers. The order of
     a set, or of the files in a folder, may be another one in each process.
     """
-    found, length = {}, _length(dataset)
+    found, length, theirs = {}, _length(dataset), _is_theirs(dataset)
     for name, value in getattr(dataset, "__dict__", {}).items():
         if depth and _is_theirs(value):
             found |= {f"{name}.{key}": one for key, one in of_orders(value, depth - 1).items()}
         elif isinstance(value, dict) and 1 < len(value) <= MOST:
-            if all(type(key) is str and type(one) is int for key, one in value.items()):
+            if theirs and all(type(k) is str and type(one) is int for k, one in value.items()):
                 found[name] = _order([*map(value.get, sorted(value))], [*value])
         elif isinstance(value, list | tuple) and 1 < len(value) <= MOST:
             texts = [*map(_text, value)]
             named = all(type(item) is str for item in value)
             if None not in texts and len({*texts}) > len(texts) / 2 and len(value) == length:
                 found[name] = [*_order(texts), True]
-            elif named and len({*texts}) == len(texts):
+            elif theirs and named and len({*texts}) == len(texts):
                 found[name] = _order(texts)
     return found
 

@@ -132,7 +132,7 @@ def resume_average(run):
             there = [(f["step"], one) for f in known for one in f["held"].get(name, ())]
             due = [one for step, one in there if step - save["step"] in (0, 1)]
             changes = len({str(one) for _, one in there}) > 2
-            copies = all(weights.issuperset(one) for _, one in there)  # of earlier weights
+            copies = all(2 * len(weights & {*one}) > len(one) for _, one in there)
             if changes and not copies and due and any(one not in due for one in now):
                 where = killed_run.loaded(run, failed=False)[0]["where"]
                 step = f"step {save['step']:,}"

@@ -202,7 +202,7 @@ def windows_left_over(run):
         size = max(within, key=lambda one: one[1], default=(0, 0))[0]
         left = [one for one in windows if one[3] and size < one[1] < 2 * size]
         number = sum(times for *_, times in left)
-        if size < 2 or number < 2 or any(passes > size for passes, _ in within):
+        if size < 2 or number < 2 or any(passes % size for passes, _ in within if passes > size):
             continue
         _, passes, since, *_ = max(left, key=lambda one: one[-1])
         lost = since <= size
