@@ -58,7 +58,8 @@ def gpus_of(value):
         if type(tensor) in PLAIN
     }
     here = [t for t in tensors_in(value) if type(t) in PLAIN]
-    return sorted(_gpus(here) | {pointers[t.data_ptr()] for t in here if t.data_ptr() in pointers})
+    moved = {pointers.get(t.data_ptr()) for t in here} if pointers else set()
+    return sorted(_gpus(here) | moved - {None})
 
 
 def move(model, device, current):
