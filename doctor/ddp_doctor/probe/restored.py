@@ -91,7 +91,7 @@ class Schedule:
         if rate is None or self.rate is None or rate == self.rate:
             return
         self.changes, self.changed, self.rate = self.changes + 1, self.steps, rate
-        if rate > self.top:
+        if rate > 1.001 * self.top:  # a cosine comes back to almost the same
             self.top = self.low = rate
         if rate < self.low:
             self.low, self.lowest = rate, self.changed
