@@ -77,15 +77,17 @@ def _map_devices():
 
     @_replacing(torch.nn.Module, "to")
     def to(original, self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
         for device in [*args, *kwargs.values()]:
             if isinstance(device, str | torch.device) or type(device) is int:
                 places.move(self, device, fake_cuda.current())
-        return original(self, *args, **kwargs)
+        return result
 
     @_replacing(torch.nn.Module, "cuda")
     def cuda(original, self, device=None):
+        original(self, device)
         places.move(self, "cuda" if device is None else device, fake_cuda.current())
-        return original(self, device)
+        return self
 
     @_replacing(Iterator, "__init__")
     def begin(original, self, *args, **kwargs):

@@ -51,27 +51,31 @@ def keep(storage, location):
 
 def gpus_of(value):
     """Those of the tensors in what is saved."""
-    pointers = {
-        tensor.data_ptr(): index
-        for model, index in _models.items()
-        for tensor in [*model.parameters(), *model.buffers()]
-        if type(tensor) in PLAIN
-    }
+    pointers = _addresses()
     here = [t for t in tensors_in(value) if type(t) in PLAIN]
     moved = {pointers.get(t.data_ptr()) for t in here} if pointers else set()
     return sorted(_gpus(here) | moved - {None})
 
 
+def _addresses():
+    """The index of the GPU, by address."""
+    return {
+        tensor.data_ptr(): index
+        for model, index in _models.items()
+        for tensor in [*model.parameters(), *model.buffers()]
+        if type(tensor) in PLAIN
+    }
+
+
 def move(model, device, current):
-    """A model is sent to a device. Without an index, that is the current one."""
+    """A model was sent to a device. Without an index, that is the current one."""
     device = torch.device("cuda", device) if type(device) is int else torch.device(device)
     before = _models.pop(model, None)
     if device.type == "cuda":
         _models[model] = current if device.index is None else device.index
     if device.type == "cuda" or before is not None:
         _pointers.clear()
-        weights = [p for one in _models for p in one.parameters() if type(p) in PLAIN]
-        _pointers.update({p.data_ptr(): 0 for p in weights})
+        _pointers.update(_addresses())
 
 
 def is_on_gpu(tensor):
