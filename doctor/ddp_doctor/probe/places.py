@@ -14,7 +14,7 @@ from _ddp_doctor.fingerprints import tensors_in
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 _models = weakref.WeakKeyDictionary()  # with --cpu: the index of a model's GPU
-_pointers = {}  # of its tensors
+_pointers = {}  # the same, by the address of its tensors then
 located = set()  # with --cpu: the GPUs that the file names
 loaded = None  # the GPUs on which the newest load put tensors; None if the script chose the place
 
@@ -51,20 +51,9 @@ def keep(storage, location):
 
 def gpus_of(value):
     """Those of the tensors in what is saved."""
-    pointers = _addresses()
     here = [t for t in tensors_in(value) if type(t) in PLAIN]
-    moved = {pointers.get(t.data_ptr()) for t in here} if pointers else set()
+    moved = {_pointers.get(t.data_ptr()) for t in here} if _pointers else set()
     return sorted(_gpus(here) | moved - {None})
-
-
-def _addresses():
-    """The index of the GPU, by address."""
-    return {
-        tensor.data_ptr(): index
-        for model, index in _models.items()
-        for tensor in [*model.parameters(), *model.buffers()]
-        if type(tensor) in PLAIN
-    }
 
 
 def move(model, device, current):
@@ -75,7 +64,9 @@ def move(model, device, current):
         _models[model] = current if device.index is None else device.index
     if device.type == "cuda" or before is not None:
         _pointers.clear()
-        _pointers.update(_addresses())
+        for model, index in _models.items():
+            tensors = [*model.parameters(), *model.buffers()]
+            _pointers.update({t.data_ptr(): index for t in tensors if type(t) in PLAIN})
 
 
 def is_on_gpu(tensor):
