@@ -56,6 +56,7 @@ def gpus_of(value):
     return sorted(_gpus(here) | moved - {None})
 
 
+@recorder.guarded
 def move(model, device, current):
     """A model was sent to a device. Without an index, that is the current one."""
     device = torch.device("cuda", device) if type(device) is int else torch.device(device)
@@ -64,8 +65,8 @@ def move(model, device, current):
         _models[model] = current if device.index is None else device.index
     if device.type == "cuda" or before is not None:
         _pointers.clear()
-        for model, index in _models.items():
-            tensors = [*model.parameters(), *model.buffers()]
+        for one, index in _models.items():
+            tensors = [*one.parameters(), *one.buffers()]
             _pointers.update({t.data_ptr(): index for t in tensors if type(t) in PLAIN})
 
 
