@@ -103,7 +103,7 @@ CASES = [
     Case("looks-for-unused", "DDP(Model())", "DDP(Model(), find_unused_parameters=True)", None),
     Case(
         "scheduler-runs-ahead", "schedule.step()",
-        "[schedule.step() for _ in range(world_size)]", None,
+        "[schedule.step() for _ in range(world_size)]", "CosineAnnealingLR(",
     ),
     Case(
         "unequal-steps", LAST,

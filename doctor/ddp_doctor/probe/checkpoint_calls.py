@@ -7,17 +7,22 @@ import threading
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around, exceptions, imports, optimizers, passes, system
+from _ddp_doctor import around, beside, exceptions, imports, optimizers, passes, places, system
 from _ddp_doctor.fingerprints import fingerprint, part, region, rounded, tensors_in
 
 
 def watch():
     torch.save = around(torch.save, _before_save, _note_file)
-    torch.load = around(torch.load, after=_note_load, failed=_note_load)
+    places.watch()
+    torch.load = around(torch.load, after=_note_torch_load, failed=_note_load)
     pickle.dump = around(pickle.dump, _before_save, _note_file)
     imports.after("torch.distributed.checkpoint", _watch_dcp)
     imports.after("safetensors", _watch_safe_open)
     imports.after("safetensors.torch", _watch_safetensors)
+
+
+def _note_torch_load(f, *_, **__):
+    _note_load(f, gpus=places.loaded)
 
 
 def _watch_dcp(checkpoint):
@@ -88,12 +93,14 @@ def _path(f):
 @recorder.guarded
 def _note_file(obj, f, *_, together=False, **__):
     thread = threading.current_thread() is not threading.main_thread()
+    beside.at_save()
     content = _leaves(obj)
     recent = optimizers.recent()
     saved = {leaf["print"] for leaf in content} | {*_prints_of_shards(obj, recent)}
     recorder.fact(
         "saved", path=_path(f), existed=_existed, together=together, thread=thread,
         content=content, names=_names(passes.model), where=recorder.where(),
+        gpus=places.gpus_of(obj),
         caller=recorder.caller(), **(_earlier(saved) if thread else _now(saved, recent)),
     )  # fmt: skip
 
@@ -161,11 +168,11 @@ def _share(live, saved):
 
 
 @recorder.guarded
-def _note_load(f, *_, error=None, **__):
+def _note_load(f, *_, error=None, gpus=None, **__):
     name = _name(f)
     recorder.fact(
         "loaded", path=_path(f), behind=name and recorder.place(os.path.realpath(name)),
-        step=recorder.counts.get("step", 0), where=recorder.where(),
+        step=recorder.counts.get("step", 0), where=recorder.where(), gpus=gpus,
         error=error and f"{type(error).__name__}: {exceptions.message_of(error)}",
     )  # fmt: skip
 

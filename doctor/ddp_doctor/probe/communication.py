@@ -25,8 +25,10 @@ COLLECTIVES = (
 )  # fmt: skip
 UNEVEN = ("all_to_all", "gather", "scatter")  # may have other sizes on each rank
 FUNCTIONAL = {
-    "all_gather_single", "all_gather_tensor", "all_reduce", "all_to_all_single", "broadcast",
-    "reduce_scatter_single", "reduce_scatter_tensor",
+    "all_gather_single", "all_gather_single_autograd", "all_gather_tensor",
+    "all_gather_tensor_autograd", "all_reduce", "all_reduce_coalesced", "all_to_all_single",
+    "all_to_all_single_autograd", "broadcast", "reduce_scatter_single",
+    "reduce_scatter_single_autograd", "reduce_scatter_tensor", "reduce_scatter_tensor_autograd",
 }  # fmt: skip
 
 
@@ -138,8 +140,14 @@ def _note_ddp(ddp, module, *_, **__):
     ignored = sum(name in ddp.parameters_to_ignore for name, _ in module.named_parameters())
     recorder.fact(
         "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,
-        ignored=ignored,
+        ignored=ignored, names=_names(module), where=recorder.where(),
     )  # fmt: skip
+
+
+def _names(module):
+    """DDP matches tensors of two ranks by their position: parameters, then buffers."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return [name for name, _ in named[:2000]]
 
 
 @recorder.guarded

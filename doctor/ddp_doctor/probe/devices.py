@@ -5,6 +5,7 @@ import operator
 
 import _ddp_doctor as recorder
 import torch
+from _ddp_doctor.places import is_on_gpu
 from torch.overrides import TorchFunctionMode
 
 HALVES = "autocast float16 → bfloat16"
@@ -37,11 +38,16 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if not kwargs and function not in CHANGED:  # most calls
             return function(*args)
-        kwargs = _without_cuda(kwargs or {})
+        kwargs, device = _without_cuda(kwargs or {}), (kwargs or {}).get("device")
         if function is torch.Tensor.to:
             mapped = [on_cpu(value, numbers=True) for value in args[1:]]
+            given = [*args[1:], device]
             moves = "device" in kwargs or any(map(operator.is_not, mapped, args[1:]))
             args = [_without_gaps(args[0]) if moves else args[0], *mapped]
+            if is_on_gpu(args[0]) and any(str(one) == "cpu" for one in given):
+                args[0] = args[0].clone()
+        elif function is torch.Tensor.cpu:
+            return args[0].clone() if is_on_gpu(args[0]) else function(*args, **kwargs)
         elif function is torch.Tensor.cuda:
             say("device cuda → cpu")
             return _without_gaps(args[0])
@@ -83,6 +89,7 @@ def _in_bfloat16(tensor):
 
 CHANGED = {
     *JOINS,
+    torch.Tensor.cpu,
     torch.Tensor.cuda,
     torch.Tensor.numpy,
     torch.Tensor.pin_memory,

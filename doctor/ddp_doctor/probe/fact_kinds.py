@@ -75,8 +75,9 @@ KINDS = {
     "peer": _kind("a tensor was sent to one rank, or received; inside: a forward pass", "inside"),
     # passes
     "replicated": _kind(
-        "DDP wraps a model; unused: it looks for unused parameters; ignored: how many it ignores",
-        "unused through ignored",
+        "DDP wraps a model; unused: it looks for unused parameters; ignored: how many it ignores;"
+        " names: of parameters and buffers, in order",
+        "unused through ignored names where",
     ),
     "forward": _kind(
         "a model's input; rows, inputs: fingerprints of the first rows and of all inputs; through:"
@@ -103,6 +104,11 @@ KINDS = {
         f"opt type {REPLICA} rates sharded tensor_parallel numbers where halves",
     ),
     "before": _kind("before step n; with --restart and the like", "opt n parameters rates"),
+    "beside": _kind(
+        "before that step of all; with --restart; held: by description, the tensors of each model,"
+        " dict or list that no optimizer has",
+        "step held",
+    ),
     "step": _kind(
         "after step n; norm: of the gradient; without: names of parameters without one; reached: a"
         " number that the fingerprints look at has a gradient; through, in_train_mode: of the last"
@@ -111,8 +117,15 @@ KINDS = {
     ),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
-        "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",
-        f"opt {REPLICA} steps made ends",
+        "at the end; made: the steps of each optimizer; ends: the parameters of each of the last;"
+        " windows: an optimizer, backward passes between two steps, those since zero_grad, whether"
+        " an iteration over a loader ended meanwhile, and how often",
+        f"opt {REPLICA} steps made ends windows",
+    ),
+    "scheduled": _kind(
+        "at the end, of a scheduler; where: it was made; steps: of its optimizer; changed, lowest:"
+        " the steps until its rate changed last, and was lowest; low, top: rates",
+        "type where calls steps changes changed lowest low top rate",
     ),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
     "projected": _kind(
@@ -128,9 +141,10 @@ KINDS = {
     "loading": _kind(
         "what that loader is; made: a line; base: the number of the dataset below its Subsets;"
         " subset: a file of indices; cut: a line that made a Subset; lists: sketches of those in"
-        " the dataset; divides: the sampler has this rank",
+        " the dataset; orders: of lists and dicts in it, checksums of items and order; divides: the"
+        " sampler has this rank; draws: one of the script's own draws an order",
         "loader nth where made dataset base size subset iterable lists sampler replicas rank seed"
-        " divides shuffle cut drop_last replacement epoch batch_size",
+        " divides shuffle draws cut drop_last replacement epoch batch_size orders",
     ),
     "epoch": _kind(
         "an iteration ended; order: a checksum of the indices, which are in `file`; did: what was"
@@ -144,13 +158,21 @@ KINDS = {
         " the model's state_dict; weights: the share of those of one optimizer; halves: their"
         " fingerprints, if they are halves there; parts: of each of the last optimizers, the shares"
         " of its weights and state, and its tensors of state (kept); made: the steps of each;"
-        " together: by all ranks; thread: not the main one; caller: a line of another file",
-        "path existed together thread content names weights halves parts made step where caller",
+        " together: by all ranks; gpus: where tensors are; thread: not the main one;"
+        " caller: a line of another file",
+        "path existed together thread content names weights halves parts made step where caller"
+        " gpus",
     ),
     "loaded": _kind(
         "path: None for memory; behind: the file behind a link; error: of torch.load, which the"
-        " script may catch",
+        " script may catch; gpus: to which it put tensors; None if not where they had been",
         "path behind step where error",
+        "gpus",
+    ),
+    "restored": _kind(
+        "load_state_dict left keys out; given, wanted: keys of the file, of the model; matched: of"
+        " both; renamed: that differ by a prefix; numbers: of the model; missing, unexpected: one",
+        "model type given matched wanted renamed numbers missing unexpected where",
     ),
     "opened": _kind("a file to write to; existed: and it is written anew", "path existed"),
     "removed": _kind("a file was deleted", "path"),

@@ -115,6 +115,10 @@ def _set_device(device):
         _current = index
 
 
+def current():
+    return _current
+
+
 def _memory():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

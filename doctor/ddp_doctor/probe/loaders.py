@@ -12,7 +12,7 @@ import zlib
 
 import _ddp_doctor as recorder
 import torch.distributed as dist
-from _ddp_doctor import around, passes, sketches
+from _ddp_doctor import around, passes, samplers, sketches
 from _ddp_doctor.fingerprints import fingerprint, tensors_in
 from torch.utils.data import (
     DataLoader,
@@ -160,6 +160,7 @@ def _describe(loader, epoch):
     base = next((n for n, one in enumerate(_bases) if one is dataset), len(_bases))
     _bases[base : base + 1] = [dataset]
     shared = isinstance(sampler, DistributedSampler)
+    compares = epoch.nth == 0 and passes.is_one_of_several()
 
     def own(name, other=None):  # a subclass may lack some
         return getattr(sampler, name, None) if shared else other
@@ -170,10 +171,12 @@ def _describe(loader, epoch):
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
         dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
-        lists=sketches.of_lists(dataset) if epoch.nth == 0 and passes.is_one_of_several() else {},
+        lists=sketches.of_lists(dataset) if compares else {},
+        orders=sketches.of_orders(dataset) if compares else {},
         sampler=type(sampler).__name__,
         replicas=own("num_replicas"), rank=own("rank"), seed=own("seed") if shuffles else None,
-        divides=divides, shuffle=shuffles, cut=cut, drop_last=own("drop_last", loader.drop_last),
+        divides=divides, shuffle=shuffles, cut=cut, draws=samplers.draws(loader),
+        drop_last=own("drop_last", loader.drop_last),
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
@@ -274,6 +277,7 @@ def _note_taken(iterator, batch):
 @recorder.guarded
 def _finish(iterator):
     passes.loader = None
+    recorder.count("ended")
     if epoch := _epochs.pop(id(iterator), None):
         epoch.whole = True
         epoch.end()

@@ -13,7 +13,7 @@ import threading
 
 import torch
 import torch.distributed as dist
-from _ddp_doctor import fake_cuda, imports
+from _ddp_doctor import fake_cuda, imports, places
 from _ddp_doctor.devices import HALVES, Generator, OnCpu, in_mode, on_cpu, say, without_cuda
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import DataParallel, SyncBatchNorm
@@ -70,8 +70,24 @@ def _map_devices():
 
     @_replacing(torch, "load")
     def load(original, f, map_location=None, *rest, **options):
+        if map_location is None:
+            return original(f, places.keep, *rest, **options)
         device = on_cpu(map_location)  # or a function, or a dict
         return original(f, device if str(device) == "meta" else "cpu", *rest, **options)
+
+    @_replacing(torch.nn.Module, "to")
+    def to(original, self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        for device in [*args, *kwargs.values()]:
+            if isinstance(device, str | torch.device) or type(device) is int:
+                places.move(self, device, fake_cuda.current())
+        return result
+
+    @_replacing(torch.nn.Module, "cuda")
+    def cuda(original, self, device=None):
+        original(self, device)
+        places.move(self, "cuda" if device is None else device, fake_cuda.current())
+        return self
 
     @_replacing(Iterator, "__init__")
     def begin(original, self, *args, **kwargs):

@@ -6,7 +6,7 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import passes
+from _ddp_doctor import beside, passes
 from _ddp_doctor.fingerprints import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
@@ -17,6 +17,9 @@ last = None  # the last one that made a step
 stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls another one's
 
 steps, _used = {}, {}  # by number: its steps, and the passes it used
+_passed, _zeroed = {}, {}  # by number: the backward passes until its last step, or zero_grad
+_ended = {}  # by number: how many iterations over loaders had ended at its last step
+_windows = {}  # by number, passes between steps, those since zero_grad, and what ended meanwhile
 _recent = {}  # by number: one that stepped, and how many steps of all there were
 _numbers = {}  # by id
 
@@ -24,6 +27,8 @@ _numbers = {}  # by id
 def watch():
     hooks.register_optimizer_step_pre_hook(_before_step)
     hooks.register_optimizer_step_post_hook(_after_step)
+    for owner in (torch.optim.Optimizer, torch.nn.Module):
+        owner.zero_grad = recorder.around(owner.zero_grad, after=_note_zeroed)
     recorder.at_end.append(_note_end)
 
 
@@ -42,6 +47,8 @@ def _note_before_step(optimizer, closure):
         prints = _prints(parameters_of(optimizer))
         n, rates = steps[number] + 1, _rates(optimizer)
         recorder.fact("before", opt=number, n=n, parameters=prints, rates=rates)
+    if recorder.EVERY:
+        beside.before_step()
     if number in steps or not _is_one_to_look_at(number):
         return
     optimizer.register_load_state_dict_post_hook(note_loaded)
@@ -78,7 +85,31 @@ def _after_step(optimizer, args, kwargs):
     if _follows_a_pass(optimizer):
         opt, last = number_of(optimizer), optimizer
         _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
+        _note_window(opt)
         _note_step(optimizer, opt)
+
+
+def made(optimizer):
+    """How many steps it made."""
+    return steps.get(_numbers.get(id(optimizer)), 0)
+
+
+def _note_zeroed(owner, *_, **__):
+    """A model's own zero_grad counts for all optimizers."""
+    one = _numbers.get(id(owner)) if isinstance(owner, torch.optim.Optimizer) else None
+    for opt in _passed if one is None else [one]:
+        _zeroed[opt] = recorder.counts.get("backward", 0)
+
+
+def _note_window(opt):
+    """How many backward passes came since its last step, and since its gradients were zeroed."""
+    passes, ended = recorder.counts.get("backward", 0), recorder.counts.get("ended", 0)
+    if opt in _passed:
+        ends = ended != _ended[opt]
+        key = opt, passes - _passed[opt], passes - _zeroed.get(opt, 0), ends
+        if key in _windows or len(_windows) < 1000:
+            _windows[key] = _windows.get(key, 0) + 1
+    _passed[opt], _ended[opt] = passes, ended
 
 
 def _follows_a_pass(optimizer):
@@ -175,6 +206,9 @@ def _note_end():
         made = recorder.counts["step"]
         ends = {number_of(one): _prints(parameters_of(one)) for one in recent()}
         opt = number_of(last)
-        recorder.fact("last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends)
+        recorder.fact(
+            "last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends,
+            windows=[[*key, times] for key, times in _windows.items()],
+        )  # fmt: skip
     _recent.clear()
     last = None

@@ -44,8 +44,6 @@ def watch():
     averages.update_bn = unnoticed()(averages.update_bn)
     torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
     autograd.grad = recorder.around(autograd.grad, _counting("grad"))
-    scheduler = torch.optim.lr_scheduler.LRScheduler
-    scheduler.step = recorder.around(scheduler.step, _counting("scheduler"))
     recorder.at_end.append(_note_end)
 
 

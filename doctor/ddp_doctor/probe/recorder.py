@@ -20,8 +20,8 @@ from pathlib import Path
 
 facts = importlib.import_module(f"{__name__}.fact_kinds")
 # DOCTOR_PARTS may add some
-PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "precision", "communication",
-         "fault"]  # fmt: skip
+PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "precision",
+         "communication", "fault"]  # fmt: skip
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import sys
 import zlib
 
+import _ddp_doctor as recorder
 import torch
 from torch.utils.data import Dataset
 
@@ -28,6 +30,38 @@ def of_lists(dataset, depth=2):
                 whole = len(items) == _length(dataset)
                 found[name] = {"whole": whole, "smallest": sorted(prints)[:SKETCH]}
     return found
+
+
+def of_orders(dataset, depth=2):
+    """Of what says which sample or label an index is, checksums of the items and of their order.
+
+    A list with an item for each sample, a list of texts, a dict from texts to numbers. The order of
+    a set, or of the files in a folder, may be another one in each process.
+    """
+    found, length, theirs = {}, _length(dataset), _is_theirs(dataset)
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        if depth and _is_theirs(value):
+            found |= {f"{name}.{key}": one for key, one in of_orders(value, depth - 1).items()}
+        elif isinstance(value, dict) and 1 < len(value) <= MOST:
+            if theirs and all(type(k) is str and type(one) is int for k, one in value.items()):
+                found[name] = _order([*map(value.get, sorted(value))], [*value])
+        elif isinstance(value, list | tuple) and 1 < len(value) <= MOST:
+            texts = [*map(_text, value)]
+            named = all(type(item) is str for item in value)
+            if None not in texts and len({*texts}) > len(texts) / 2 and len(value) == length:
+                found[name] = [*_order(texts), True]
+            elif theirs and named and len({*texts}) == len(texts):
+                found[name] = _order(texts)
+    return found
+
+
+def _order(items, keys=()):
+    return [zlib.crc32(repr(one).encode()) for one in ((sorted(items), sorted(keys)), items)]
+
+
+def _is_theirs(value):
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    return hasattr(value, "__dict__") and bool(file) and recorder.is_theirs(file)
 
 
 def _items(value):

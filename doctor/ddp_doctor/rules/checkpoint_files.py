@@ -146,6 +146,63 @@ def wrapped_names(run):
                     return
 
 
+@rule("error")
+def keys_unmatched(run):
+    """A checkpoint was loaded, but its keys match little or nothing of the model.
+
+    With `strict=False` this is no error, and the training begins with weights that are not those
+    of the file. Remove what wrappers add to the keys, or add it; look at what `load_state_dict`
+    returns.
+    """
+    for worker in run.ranks or run.attempts[0].workers:
+        main = max((fact["numbers"] for fact in worker.all("first")), default=0)
+        models = defaultdict(list)
+        for fact in worker.all("restored"):
+            models[fact["model"]].append(fact)
+        for facts in models.values():  # a file may be in several parts
+            matched, given = (sum(fact[key] for fact in facts) for key in ("matched", "given"))
+            one = min(facts, key=lambda fact: fact["matched"])
+            wanted = max(fact["wanted"] for fact in facts)
+            little = matched <= 0.2 * given and matched < 0.2 * wanted
+            renamed = 2 * one["renamed"] >= one["wanted"] - one["matched"] > 0
+            renamed &= wanted - matched >= one["renamed"]  # a second try may find them
+            empty = not given and (not one["numbers"] or 2 * one["numbers"] < main)  # a part's
+            if not empty and (little or renamed):
+                pair = [fact[0] for fact in (one["unexpected"], one["missing"]) if fact]
+                names = " and ".join(map(repr, pair))
+                yield (
+                    f"{matched:,} of its {given:,} keys have a place among the {wanted:,} of "
+                    f"{one['type']}; without one: {names}"
+                ), one["where"]
+                return
+
+
+@rule("warning")
+def loads_to_one_gpu(run):
+    """Several ranks load a checkpoint onto the GPU of one.
+
+    `torch.load` brings tensors back to the GPU from which they were saved. There they take memory
+    once per rank, with a CUDA context each. Pass `map_location="cpu"`, or the rank's own device.
+    """
+    files = defaultdict(set)
+    for fact in run.all("saved"):
+        for path in {fact["path"], final(run, fact)} - {None}:
+            files[path] |= {*fact["gpus"]}
+    for worker in run.ranks:
+        chosen, local = worker.first("chosen"), worker.process.get("local_rank")
+        own = chosen["index"] if chosen else local
+        for fact in worker.all("loaded"):
+            gpus = fact.get("gpus")
+            if gpus is not None and own is not None and local is not None:
+                onto = {*gpus} or files[fact["behind"] or fact["path"]]
+                if onto and own not in onto:
+                    yield (
+                        f"{worker.name}, which uses GPU {own}, loads {fact['path']} onto GPU "
+                        f"{min(onto)}"
+                    ), fact["where"]
+                    return
+
+
 @rule("warning")
 def last_steps_lost(run):
     """The last steps are in no checkpoint.

@@ -10,8 +10,8 @@ from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
 def every_epoch_alike(run):
     """Every epoch has the same order of samples.
 
-    The sampler shuffles by the epoch's number, which never changed, so the batches are the same.
-    Call `sampler.set_epoch(epoch)` before each epoch.
+    The sampler shuffles by the epoch's number, which never changed, or seeds itself anew, so the
+    batches are the same. Call `sampler.set_epoch(epoch)` before each epoch.
     """
     alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
     for (worker, loader), fact in loadings(run).items():
@@ -21,16 +21,23 @@ def every_epoch_alike(run):
         fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
         epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
-        if not fact["shuffle"] or fact["iterable"]:
+        if not (fact["shuffle"] or _should_vary(run, fact, whole)) or fact["iterable"]:
             continue
         number, drawn = 2, max((_turn(run, epoch) for epoch in epochs), default=0)
         if len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
             number, drawn = len(whole), whole[0]["drawn"]
         if drawn:
             told = "" if fact["epoch"] is None else "; set_epoch was not called"
+            told += "" if fact["shuffle"] else f"; {fact['sampler']} shuffles"
             same = f"{number} epochs drew the same {drawn:,} samples in one order"
             yield f"{same}{told}", fact["where"]
             return
+
+
+def _should_vary(run, loading, epochs):
+    """Whether a sampler of the script's own draws an order. (By length may be on purpose.)"""
+    drawn = indices_of(run, epochs[0]) if epochs else []
+    return loading["draws"] and drawn != sorted(drawn)
 
 
 def _turn(run, epoch):

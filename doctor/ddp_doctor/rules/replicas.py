@@ -105,6 +105,27 @@ def _ends_equal(run, opt):
 
 
 @rule("error")
+def names_differ_in_order(run):
+    """The ranks have the same parameters in another order.
+
+    DDP matches tensors by their position, so it averages the gradients of one layer with those of
+    another. Register layers in a fixed order: that of a set is another one in each process.
+    """
+    tables = [worker.all("replicated") for worker in run.replicas]
+    for facts in zip(*tables, strict=False) if len(tables) > 1 else ():
+        first = facts[0]["names"]
+        for worker, fact in zip(run.replicas, facts, strict=True):
+            names = fact["names"]
+            if names != first and sorted(names) == sorted(first):
+                n = next(n for n, name in enumerate(names) if name != first[n])
+                yield (
+                    f"number {n + 1} is {first[n]!r} on {run.replicas[0].name}, {names[n]!r} on "
+                    f"{worker.name}"
+                ), fact["where"]
+                return
+
+
+@rule("error")
 def group_of_one(run):
     """A group that should join the ranks has one rank.
 

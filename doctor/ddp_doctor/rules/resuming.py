@@ -115,6 +115,32 @@ def resume_optimizer(run):
 
 
 @rule("warning")
+def resume_average(run):
+    """After a restart, an average of the weights, or another model, is not what it had been.
+
+    No optimizer has these tensors, but the training changes them: an average begins anew, a teacher
+    forgets. Save their state_dict beside the model's, and load it.
+    """
+    save = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
+    known = [fact for worker in run.attempts[0].trained for fact in worker.all("beside")]
+    if not save or [*resume_weights(run)]:
+        return
+    steps = [fact for worker in run.attempts[0].trained for fact in worker.all("first", "step")]
+    weights = {print for fact in steps for print in fact["parameters"]}
+    for worker in killed_run.again(run):
+        for name, now in (worker.first("beside") or {"held": {}})["held"].items():
+            there = [(f["step"], one) for f in known for one in f["held"].get(name, ())]
+            due = [one for step, one in there if step - save["step"] in (0, 1)]
+            changes = len({str(one) for _, one in there}) > 2
+            copies = all(2 * len(weights & {*one}) > len(one) for _, one in there)
+            if changes and not copies and due and any(one not in due for one in now):
+                where = killed_run.loaded(run, failed=False)[0]["where"]
+                step = f"step {save['step']:,}"
+                yield f"{worker.name}: {name} is not what it was after {step}", where
+                return
+
+
+@rule("warning")
 def resume_schedule(run):
     """After a restart, the learning rate is not the one that it was.
 
@@ -194,7 +220,8 @@ def resume_differs(run):
     """
     if not (killed_run.ends_differently(run) and killed_run.read_checkpoint(run) and run.repeats):
         return
-    others = (resume_count, resume_weights, resume_optimizer, resume_schedule, resume_data)
+    others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
+              resume_data)  # fmt: skip
     if not any([*one(run)] for one in others) and not [*diverged(run.reference)]:
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 

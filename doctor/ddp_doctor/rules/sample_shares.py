@@ -169,6 +169,9 @@ def dataset_differs(run):
             if all(fact["replicas"] for fact in facts):  # else each has a part
                 yield f"its length is {shown} on different ranks", facts[0]["made"]
             continue
+        if name := _reordered(facts):
+            yield f"its {name!r} has the same items in another order on each rank", facts[0]["made"]
+            return
         if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
             continue
         if found := differ(run, loader):
@@ -177,6 +180,18 @@ def dataset_differs(run):
                 f"{number} samples differ between {run.trained[0].name} and "
                 f"{run.trained[1].name}; {again} that a rank saw again had not changed"
             ), facts[0]["made"]
+
+
+def _reordered(facts):
+    """The list or dict that says on each rank what an index or a label is, in another order."""
+    first, *others = [fact["orders"] for fact in facts]
+    shares = all(fact["replicas"] or fact["divides"] for fact in facts)
+    for name, (items, order, *whole) in first.items():
+        known = [other.get(name, [None, order]) for other in others]
+        alike = shares or not whole if all(one[0] == items for one in known) else False
+        if alike and any(one[1] != order for one in known):
+            return name
+    return None
 
 
 @rule("error")

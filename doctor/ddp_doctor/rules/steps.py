@@ -162,17 +162,54 @@ def looks_for_unused(run):
         yield f"every parameter had a gradient in all looked-at steps, 1 to {last:,}", None
 
 
-@rule("note")
-def scheduler_runs_ahead(run):
-    """The learning rate's scheduler steps once per rank at every optimizer step.
+CYCLES = ("CosineAnnealingWarmRestarts", "CyclicLR")
 
-    Accelerate does so on purpose: it counts batches of all processes. Plan the schedule for that
-    number, or step it yourself.
+
+@rule("warning")
+def scheduler_runs_ahead(run):
+    """The learning rate's schedule ends long before the training.
+
+    Its scheduler steps several times per optimizer step. Accelerate steps it once per process on
+    purpose, because it counts the batches of all. Plan the schedule for that number of steps.
     """
     for worker in run.trained[:1]:
-        steps, scheduled = worker.number_of_steps, worker.counts.get("scheduler", 0)
-        world = len(run.trained)
-        if world > 1 and steps > 3 and abs(scheduled - world * steps) <= world:
-            if abs(scheduled - worker.counts.get("backward", 0)) <= world:
-                continue  # once for each of the batches that are accumulated
-            yield f"{scheduled:,} scheduler steps for {steps:,} optimizer steps", None
+        for one in worker.all("scheduled"):
+            steps, times_each = one["steps"], round(one["calls"] / one["steps"])
+            slow = one["changes"] > 0.8 * times_each * one["changed"]  # not a few milestones
+            ends = one["changed"] if one["rate"] < 0.5 * one["top"] else steps
+            if one["rate"] > 1.1 * one["low"] + 0.01 * one["top"] and one["type"] not in CYCLES:
+                ends = one["lowest"]  # a cosine comes back
+            if times_each > 1 and steps > 7 and slow and 0 < ends <= steps / times_each + 2:
+                yield (
+                    f"{one['calls']:,} steps of {one['type']} for {steps:,} optimizer steps: its "
+                    f"rate fell from {one['top']:.3g} to {one['low']:.3g} in the first {ends:,}"
+                ), one["where"]
+                return
+
+
+@rule("warning")
+def windows_left_over(run):
+    """Gradients are accumulated, but the last ones of an epoch are not stepped on.
+
+    If nothing zeroes them, the next epoch's first step has too many gradients; else they are lost.
+    Step after an epoch's last batch, too, or count micro-batches across epochs.
+    """
+    for worker in run.trained[:1]:
+        windows = (worker.first("last") or {}).get("windows", [])
+        if len({opt for opt, *_ in windows}) != 1:
+            continue
+        within = [(passes, times) for _, passes, _, ends, times in windows if not ends]
+        size = max(within, key=lambda one: one[1], default=(0, 0))[0]
+        left = [one for one in windows if one[3] and size < one[1] < 2 * size]
+        number = sum(times for *_, times in left)
+        if size < 2 or number < 2 or any(passes % size for passes, _ in within if passes > size):
+            continue
+        _, passes, since, *_ = max(left, key=lambda one: one[-1])
+        lost = since <= size
+        share = (passes - size) * number / max(1, worker.counts.get("backward", 0))
+        if not lost or share > 0.02:
+            what = "the first {} are zeroed" if lost else "all are summed, {} too many"
+            yield (
+                f"a step has {size} backward passes, but the first one of {number} epochs had "
+                f"{passes}: {what.format(passes - size)}"
+            ), where([worker], "step")
