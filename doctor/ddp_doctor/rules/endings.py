@@ -21,15 +21,15 @@ def nothing_trained(run):
     A CI job would pass without a run. On a machine without a GPU, a script that starts one process
     per GPU starts none.
     """
-    trained = any(_trained(w) or w.first("loaded") for w in run.processes)
-    if run.status == 0 and not trained and not [*crashed(run)]:
+    some = any(trained(w) or w.first("loaded") for w in run.processes)
+    if run.status == 0 and not some and not [*crashed(run)]:
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
 
-def _trained(worker):
+def trained(worker):
     """Also without an optimizer of torch."""
-    return worker.first("step") or worker.counts.keys() & {"backward", "grad"}
+    return worker.first("step", "backward") or worker.counts.keys() & {"backward", "grad"}
 
 
 @rule("error")
@@ -261,7 +261,7 @@ def group_not_left(run):
 def unexamined(run):
     """What these rules could not look at, and why."""
     loaded = run.first("loaded")
-    if run.status == 0 and loaded and not any(map(_trained, run.processes)):
+    if run.status == 0 and loaded and not any(map(trained, run.processes)):
         yield f"the training: no step was made; has the run in {loaded['path']} ended before?"
-    if any(map(_trained, run.processes)) and not run.trained:
+    if any(map(trained, run.processes)) and not run.trained:
         yield "the steps: none was made by an optimizer of torch"
