@@ -1,11 +1,14 @@
 """Checkpoints: who writes them, how, and what is in them."""
 
+import ast
 from collections import defaultdict
 from itertools import pairwise
 
 from ..rule import rule
-from .wording import ranks, times
+from .wording import ranks, times, trees
 
+LOADS = {"load_checkpoint", "load_state", "load_file", "safe_open"}
+LOADERS = {"torch", "dcp", "checkpoint", "fabric", "pickle"}  # of a function `load`
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
@@ -97,6 +100,8 @@ def state_missing(run):
     A resumed run begins without it, so its weights differ from those of a run that was not
     interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
+    if not _resumes(run):
+        return
     states = [fact for worker in run.ranks for fact in worker.all("saved")]
     whole = {part["opt"] for fact in states for part in fact["parts"] if _has(part, "state")}
     due, places = {}, []
@@ -117,6 +122,34 @@ def state_missing(run):
         with_state = [one for one in places if any(_has(p, "state") for p in one[0]["parts"])]
         fact, path = (with_state or places)[-1]
         yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
+
+
+def _resumes(run):
+    """Whether the script reads a checkpoint to continue, if one is there: not the one that it has
+    read, which has begun it or was evaluated."""
+    made = max((worker.number_of_steps for worker in run.trained), default=0)
+    wrote = {path for _, fact, final in saves(run) for path in (fact["path"], final)}
+    read = run.all("loaded")
+    if any(fact["step"] < made and wrote & {fact["path"], fact["behind"]} for fact in read):
+        return True
+    lines = {fact["where"] for fact in read}
+    for path, tree in trees(run):
+        for node in ast.walk(tree):
+            if _names_resuming(node) or (_loads(node) and f"{path}:{node.lineno}" not in lines):
+                return True
+    return False
+
+
+def _names_resuming(node):
+    names = (getattr(node, name, None) for name in ("id", "arg", "attr", "value", "name"))
+    return any("resum" in name.lower() for name in names if isinstance(name, str))
+
+
+def _loads(node):
+    if not isinstance(node, ast.Call):
+        return False
+    owner, _, name = ast.unparse(node.func).rpartition(".")
+    return name in LOADS or (name == "load" and owner.rpartition(".")[2] in LOADERS)
 
 
 def _has(part, what):

@@ -157,5 +157,17 @@ def nan(run):
         for fact in worker.all("step"):
             if fact["norm"] is not None and fact["norm"] != fact["norm"]:
                 step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
-                yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
+                told = f"the norm of {worker.name}'s gradient is NaN at {step}"
+                yield f"{told}{_first_nan(worker)}", fact["where"]
                 return
+
+
+def _first_nan(worker):
+    """Not every step is looked at, but every loss is read."""
+    losses = [
+        (number, loss)
+        for fact in worker.all("losses")
+        for number, loss in enumerate(fact["values"], fact["first"])
+    ]
+    first = next((number for number, loss in losses if loss != loss), None)
+    return f"; its first loss that is NaN is that of backward pass {first:,}" if first else ""
