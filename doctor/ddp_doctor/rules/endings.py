@@ -61,7 +61,7 @@ def trained(worker):
 
 @rule("error")
 def crashed(run):
-    """A process ends with an exception.
+    """A process ends with an exception, or is killed.
 
     The first exception is the cause, also of the lost connections that other ranks report.
     """
@@ -93,7 +93,7 @@ def crashed(run):
             gone, status = named, int(found[1])
     if gone:
         place = (gone[0].waits or {}).get("where")
-        differ = next(differences(last.ranks), None)
+        differ = any(mine and other for _, (_, mine), (_, other) in differences(last.ranks))
         told = "was killed after calls that differ" if differ else _killed(status)
         yield f"{gone[0].name} {told}", place, KILLED
 
