@@ -17,36 +17,25 @@ CASES = "defects/cases.py"  # is beside the package in a clone, and inside it on
 
 
 def of(names: list[str]) -> str:
-    """The pages of some rules; without names, a line about each rule."""
-    known = {one.name: one for one in RULES}
-    if not names:
-        width = max(map(len, known))
-        return "\n".join(f"{name:{width}}  {one.sentence}" for name, one in known.items())
-    pages = []
+    """The pages of some rules; without names, the list of them."""
+    known, pages = {one.name: one for one in RULES}, []
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 3) or ["`ddp-doctor explain` lists them"]
+            near = difflib.get_close_matches(name, known, 3) or known
             raise Mistake(f"no rule is called {name!r}: {', '.join(near)}")
         one = known[name]
-        texts = [f"{one.name}: {one.severity}", *map(_filled, (one.sentence, one.advice))]
-        if fix := fix_of(name):
-            texts.append(textwrap.indent(fix, "    "))
-        pages.append("\n\n".join(texts))
-    return "\n\n".join(pages)
+        texts = [f"{name}: {one.severity}", *map(textwrap.fill, (one.sentence, one.advice))]
+        pages.append("\n\n".join(filter(None, [*texts, fix_of(name)])))
+    return "\n\n".join(pages) or "\n".join(known)
 
 
 def fix_of(name: str) -> str | None:
     """A diff of a script with the defect to the correct one; None if there is none."""
     file = next(filter(Path.exists, [PACKAGE / CASES, PACKAGE.parent / CASES]))
     names = runpy.run_path(str(file))
-    case = next((one for one in names["CASES"] + names["RESTARTS"] if one.rule == name), None)
-    if not case:
-        return None
-    right = names["CORRECT"]
-    wrong, right = right.replace(case.old, case.new).splitlines(), right.splitlines()
-    diff = [*difflib.unified_diff(wrong, right, n=1, lineterm="")][3:]
-    return "\n".join(line for line in diff if not line.startswith("@@"))
-
-
-def _filled(text):
-    return textwrap.fill(text, 88)
+    for case in names["CASES"] + names["RESTARTS"]:
+        if case.rule == name:
+            wrong = names["CORRECT"].replace(case.old, case.new).splitlines()
+            diff = difflib.unified_diff(wrong, names["CORRECT"].splitlines(), n=1, lineterm="")
+            return "\n".join(line for line in [*diff][3:] if not line.startswith("@@"))
+    return None

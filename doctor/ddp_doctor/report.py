@@ -32,8 +32,7 @@ def header(run: Run) -> str:
     if any(fact["counts"].get("throttled") for fact in exits):
         parts.append("and looked at fewer steps to stay below 5 %")
     if late := run.first("late"):
-        by_user = late["limit"] == "Ctrl-C"
-        parts.append(f"ended {'by' if by_user else 'after'} {late['limit']}")
+        parts.append(f"ended at {late['limit']}")
     return ": ".join(filter(None, [run.title, ", ".join(parts)]))
 
 
@@ -53,35 +52,30 @@ def write(one: Diagnosis, everything: bool):
     A launcher may have printed a screen of tracebacks, so this one ends with all that matters: if
     it is too long, a line about each of the last findings is enough.
     """
-    columns, height = shutil.get_terminal_size((100, 50))
-    width = min(100, columns)
+    width, height = shutil.get_terminal_size((100, 50))
     heads = [f"── ddp-doctor: {header(job)}" for job in one.jobs]
     if mapped := dict.fromkeys(fact["what"] for fact in one.run.all("mapped")):
         heads.append(f"replaced: {', '.join(mapped)}")
     if one.run.reference and (told := parity.result(one.run)):
         heads.append(told)
-    shown = _shown(one.findings, everything)
-    ends = [_filled(f"? not examined: {text}", width, "    ") for text in unexamined(one)]
-    if len(shown) < len(one.findings):
-        ends.insert(0, f"· {len(one.findings) - len(shown)} more notes: --all shows them")
+    notes = [finding for finding in one.findings if finding.rule.severity == "note"]
+    hidden = [] if everything else notes[NOTES:]
+    shown = [finding for finding in one.findings if finding not in hidden]
+    ends = [_filled(f"? not examined: {text}", width) for text in unexamined(one)]
+    if hidden:
+        ends.insert(0, f"· {len(hidden)} more notes: --all shows them")
     counts = {s: sum(f.rule.severity == s for f in one.findings) for s in SEVERITIES}
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
     more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
     ends.append(f"── {told}{more}")
     whole = [everything or f.rule.severity != "note" for f in shown]
-    while True:
+    for last in reversed(range(len(whole))):
         blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
-        lines = "\n".join([*heads, *blocks, *ends]).count("\n") + 2
-        if lines < height or everything or sum(whole) < 2:
+        if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
             break
-        whole[max(n for n, w in enumerate(whole) if w)] = False
+        whole[last] = last == 0
+    blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
     print("", *heads, *blocks, *ends, sep="\n", file=sys.stderr)
-
-
-def _shown(findings, everything):
-    notes = [finding for finding in findings if finding.rule.severity == "note"]
-    hidden = [] if everything else notes[NOTES:]
-    return [finding for finding in findings if finding not in hidden]
 
 
 def _block(finding, whole, width):
@@ -95,11 +89,11 @@ def _block(finding, whole, width):
         first = f"\033[{COLORS[severity]}m{first}\033[0m"
     advice = finding.advice or finding.rule.advice
     texts = (finding.rule.sentence, f"Seen: {seen.rstrip('.')}.", advice) if whole else ()
-    return "\n".join([first, *(_filled(f"    {text}", width, "    ") for text in texts)])
+    return "\n".join([first, *(_filled(f"    {text}", width) for text in texts)])
 
 
-def _filled(text, width, indent):
-    return textwrap.fill(text, width, subsequent_indent=indent)
+def _filled(text, width):
+    return textwrap.fill(text, min(100, width), subsequent_indent="    ")
 
 
 def as_json(one: Diagnosis) -> dict:

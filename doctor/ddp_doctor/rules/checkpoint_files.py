@@ -1,14 +1,14 @@
 """Checkpoints: who writes them, how, and what is in them."""
 
-import ast
+import re
 from collections import defaultdict
 from itertools import pairwise
 
 from ..rule import rule
-from .wording import ranks, times, trees
+from .wording import ranks, times
 
-LOADS = {"load_checkpoint", "load_state", "load_file", "safe_open"}
-LOADERS = {"torch", "dcp", "checkpoint", "fabric", "pickle"}  # of a function `load`
+LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state|file)\("
+                   r"|safe_open\(|resume\w*=")  # fmt: skip
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
@@ -125,31 +125,16 @@ def state_missing(run):
 
 
 def _resumes(run):
-    """Whether the script reads a checkpoint to continue, if one is there: not the one that it has
-    read, which has begun it or was evaluated."""
-    made = max((worker.number_of_steps for worker in run.trained), default=0)
-    wrote = {path for _, fact, final in saves(run) for path in (fact["path"], final)}
-    read = run.all("loaded")
-    if any(fact["step"] < made and wrote & {fact["path"], fact["behind"]} for fact in read):
-        return True
+    """Whether the script would read a checkpoint to continue: not other weights to begin with, nor
+    its own to evaluate them."""
+    wrote = {path for _, _, path in saves(run)}
+    read = [f for f in run.all("loaded") if f["step"] or f["path"] not in wrote]
     lines = {fact["where"] for fact in read}
-    for path, tree in trees(run):
-        for node in ast.walk(tree):
-            if _names_resuming(node) or (_loads(node) and f"{path}:{node.lineno}" not in lines):
-                return True
-    return False
-
-
-def _names_resuming(node):
-    names = (getattr(node, name, None) for name in ("id", "arg", "attr", "value", "name"))
-    return any("resum" in name.lower() for name in names if isinstance(name, str))
-
-
-def _loads(node):
-    if not isinstance(node, ast.Call):
-        return False
-    owner, _, name = ast.unparse(node.func).rpartition(".")
-    return name in LOADS or (name == "load" and owner.rpartition(".")[2] in LOADERS)
+    return any(
+        LOADS.search(line) and f"{path}:{number}" not in lines
+        for path, text in run.sources.items()
+        for number, line in enumerate(text.splitlines(), 1)
+    )
 
 
 def _has(part, what):

@@ -6,12 +6,11 @@ from ..rule import rule
 from .endings import hung, trained
 
 IDLE = 30  # seconds without work or writes, in any process: no step is as quiet
-LOADING = "_try_get_data"  # a function of torch's loader, which waits for a worker
-SERVING = "_worker_loop"  # the function of a loader's worker; below are its parent's lines
+SERVING = "_worker_loop"  # of torch's loader: what called it is the parent's
 WORKER = (
-    "A DataLoader's worker waits. A fork copies a lock that another thread holds, and nobody "
-    "releases the copy: start threads after the loader's workers, make what has locks in the "
-    'worker, or give the loader `multiprocessing_context="spawn"`.'
+    "A fork copies a lock that another thread holds, and nobody releases the copy: start threads "
+    "after the loader's workers, make what has locks in the worker, or give the loader "
+    '`multiprocessing_context="spawn"`.'
 )
 
 
@@ -19,19 +18,18 @@ WORKER = (
 def stuck(run):
     """The run makes no progress until it is ended.
 
-    Every process was where the report says. If that is a wait, look for what should end it; if it
-    is work that only needs more time, give a higher `--limit`.
+    If a process waits there, look for what should end that. If it is work that only needs more
+    time, give a higher `--limit`.
     """
     late = run.first("late")
     if not late or [*hung(run)]:
         return
     some, idle = any(map(trained, run.processes)), late.get("idle", 0)
-    if some and idle < IDLE:
-        return
-    seconds = late["t"] - run.first("act")["t"]
-    why = f"no process worked for {idle:.0f} s" if some else f"no step in {seconds:.0f} s"
-    told, place, loads = _places(run)
-    yield "; ".join([why, *told]), place, WORKER if loads else None
+    if not some or idle > IDLE:
+        seconds = late["t"] - run.first("act")["t"]
+        why = f"no process worked for {idle:.0f} s" if some else f"no step in {seconds:.0f} s"
+        told, place, advice = _places(run)
+        yield "; ".join([why, *told]), place, advice
 
 
 @rule("note")
@@ -47,35 +45,25 @@ def cut_off(run):
 
 
 def _places(run):
-    """Where each rank was; the first of these lines; whether a loader's worker has it."""
-    stacks = {fact["of"]: fact for fact in run.all("stack")}
-    told, places = [], []
+    """Where each rank was; the line of the first, or of a loader's worker that it waits for."""
+    told, places, stacks = [], [(None, None)], run.all("stack")
     for worker in run.attempts[-1].workers:
-        stack = stacks.get(worker.process["pid"])
-        if not stack:
-            continue
-        at = _line(_main_thread(stack["text"]))
-        serving = [
-            _line(_main_thread(other["text"]).partition(SERVING)[0])
-            for other in stacks.values()
-            if other.get("parent") == stack["of"] and SERVING in other["text"]
-        ]
-        busy = next(filter(None, serving), None)
-        if busy and LOADING in stack["text"]:
+        pid = worker.process["pid"]
+        at = next((_line(fact) for fact in stacks if fact["of"] == pid), None)
+        loads = any("_try_get_data" in fact["text"] for fact in stacks if fact["of"] == pid)
+        served = (_line(f) for f in stacks if f.get("parent") == pid and SERVING in f["text"])
+        if loads and (busy := next(filter(None, served), None)):
             told.append(f"{worker.name} waits for a loader's worker ({at}), which is at {busy}")
-            places.insert(0, (busy, True))
+            places.insert(0, (busy, WORKER))
         elif at:
             told.append(f"{worker.name} is at {at}")
-            places.append((at, False))
-    return told, *(places or [(None, False)])[0]
-
-
-def _main_thread(text):
-    """Python writes it last."""
-    return text.rpartition("hread 0x")[2]
+            places.insert(-1, (at, None))
+    return told, *places[0]
 
 
 def _line(stack):
-    """The innermost line of the user's own files, whose names are relative."""
-    found = re.findall(r'File "([^/<"][^"]*)", line (\d+)', stack)
+    """The innermost line of the user's own files, whose names are relative, in the main thread,
+    which Python writes last."""
+    text = stack["text"].rpartition("hread 0x")[2].partition(SERVING)[0]
+    found = re.findall(r'File "([^/<"][^"]*)", line (\d+)', text)
     return next((f"{file}:{n}" for file, n in found if "site-packages" not in file), None)

@@ -71,8 +71,10 @@ def diverged(run):
     if not differ:
         return
     opt, step = differ[0]
+    equal = [n for one, n in _common(table) if one == opt and n < step]
     begins = {str(f["parameters"]) for w in run.trained for f in w.all("first") if f["opt"] == opt}
     since = "before the first step" if len(begins) > 1 else f"after step {step}"
+    since += f" (not yet after step {equal[-1]})" if equal and len(begins) == 1 else ""
     bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
     cause = "" if run.first("replicated") else "; no model is in DDP"
     if bypass:
@@ -157,17 +159,5 @@ def nan(run):
         for fact in worker.all("step"):
             if fact["norm"] is not None and fact["norm"] != fact["norm"]:
                 step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
-                told = f"the norm of {worker.name}'s gradient is NaN at {step}"
-                yield f"{told}{_first_nan(worker)}", fact["where"]
+                yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
                 return
-
-
-def _first_nan(worker):
-    """Not every step is looked at, but every loss is read."""
-    losses = [
-        (number, loss)
-        for fact in worker.all("losses")
-        for number, loss in enumerate(fact["values"], fact["first"])
-    ]
-    first = next((number for number, loss in losses if loss != loss), None)
-    return f"; its first loss that is NaN is that of backward pass {first:,}" if first else ""
