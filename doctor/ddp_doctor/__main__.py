@@ -32,10 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(explanations.of(words[1:]))
             return 0
         return diagnose(options, command)
-    except Mistake as mistake:
-        print(f"ddp-doctor: {mistake}", file=sys.stderr)
-        return 2
-    except OSError as error:
+    except (Mistake, OSError) as error:
         print(f"ddp-doctor: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

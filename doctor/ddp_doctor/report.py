@@ -84,7 +84,7 @@ def _block(finding, whole, width):
     place = f"  {finding.where}" if finding.where else ""
     first, seen = f"{MARKS[severity]} {severity} {finding.rule.name}{place}", finding.evidence
     if not whole:
-        first += f": {textwrap.shorten(seen, max(40, width - len(first) - 2), placeholder=' …')}"
+        first += f": {textwrap.shorten(seen, 120, placeholder=' …')}"
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         first = f"\033[{COLORS[severity]}m{first}\033[0m"
     advice = finding.advice or finding.rule.advice

@@ -7,8 +7,8 @@ from itertools import pairwise
 from ..rule import rule
 from .wording import ranks, times
 
-LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state|file)\("
-                   r"|safe_open\(|resume\w*=")  # fmt: skip
+LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state)\("
+                   r"|\b(load_file|safe_open)\(|resume\w*=")  # fmt: skip
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
