@@ -32,7 +32,7 @@ def header(run: Run) -> str:
     if any(fact["counts"].get("throttled") for fact in exits):
         parts.append("and looked at fewer steps to stay below 5 %")
     if late := run.first("late"):
-        parts.append(f"ended at {late['limit']}")
+        parts.append(f"ended after {late['limit']}")
     return ": ".join(filter(None, [run.title, ", ".join(parts)]))
 
 
