@@ -2,18 +2,15 @@
 
     .. doctor-rules::
 
-The texts are the docstrings of doctor/ddp_doctor/rules. The diffs are the defects of doctor/defects
-the other way round: a test puts each defect into a correct script, and the doctor must name it.
+The texts are those of `ddp-doctor explain RULE`.
 """
-
-import difflib
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from ddp_doctor import rules  # noqa: F401 - defines them
+from ddp_doctor.explanations import fix_of
 from ddp_doctor.rule import RULES
-from doctor.defects.cases import CASES, CORRECT, RESTARTS
 
 
 class DoctorRules(SphinxDirective):
@@ -27,18 +24,10 @@ class DoctorRules(SphinxDirective):
             section += nodes.paragraph("", "", *text)
             text, _ = self.parse_inline(one.advice.replace("`", "``"))
             section += nodes.paragraph("", "", *text)
-            case = next((case for case in [*CASES, *RESTARTS] if case.rule == one.name), None)
-            if case:
-                section += self.fix(case)
+            if fix := fix_of(one.name):
+                section += nodes.literal_block(fix, fix, language="diff")
             found.append(section)
         return found
-
-    def fix(self, case):
-        """The defect's lines and the correct ones."""
-        wrong, right = CORRECT.replace(case.old, case.new).splitlines(), CORRECT.splitlines()
-        diff = [*difflib.unified_diff(wrong, right, n=1, lineterm="")][3:]
-        text = "\n".join(line for line in diff if not line.startswith("@@"))
-        return nodes.literal_block(text, text, language="diff")
 
 
 def setup(app):

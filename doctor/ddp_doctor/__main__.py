@@ -1,7 +1,9 @@
 """ddp-doctor [OPTIONS] -- COMMAND: run a training command, and say what is wrong with it.
+ddp-doctor explain RULE: say more about a rule, with the fix.
 
 The command's output is shown as it comes; the report follows on stderr. The exit status is the
-command's own if that is not 0; else 1 if there are errors; 2 if it could not run.
+command's own if that is not 0; else 1 if there are errors; 2 if it could not run; 130 after Ctrl-C.
+A run that --limit ends has none of its own, which counts as 0; without a step, that is an error.
 """
 
 import argparse
@@ -12,31 +14,39 @@ import sys
 import time
 from pathlib import Path
 
-from . import report
+from . import explanations, report
 from .diagnosis import Mistake, diagnosed
 from .rule import RULES
 
-PAGE = "series/doctor.html"  # of the site; each rule has a section
 TOLD = 10  # seconds between two lines of progress
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status, and never a traceback for a mistake of the user's."""
     words = sys.argv[1:] if arguments is None else arguments
-    end = words.index("--") if "--" in words else len(words)
-    own, command = words[:end], words[end + 1 :]
-    options = _parser().parse_args(own)
+    parser = _parser()
+    own, command = _split(words, parser)
+    options = parser.parse_args(own)
     try:
+        if words[:1] == ["explain"]:
+            print(explanations.of(words[1:]))
+            return 0
         return diagnose(options, command)
-    except Mistake as mistake:
-        print(f"ddp-doctor: {mistake}", file=sys.stderr)
-        return 2
-    except OSError as error:
+    except (Mistake, OSError) as error:
         print(f"ddp-doctor: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nddp-doctor: interrupted; all that the command started has ended", file=sys.stderr)
         return 130
+
+
+def _split(words, parser):
+    """The doctor's options, and the command: behind `--`, or from the first word that is none."""
+    valued = {name for one in parser._actions if one.nargs != 0 for name in one.option_strings}
+    end = 0
+    while end < len(words) and words[end].startswith("-") and words[end] != "--":
+        end += 1 + (words[end] in valued)
+    return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
 
 
 def _parser():
@@ -79,7 +89,7 @@ def diagnose(options, command: list[str]) -> int:
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
-    with diagnosed(command, _plan(options), tell=_progress(), **own) as one:
+    with diagnosed(command, _plan(options), tell=_progress(), say=_say, **own) as one:
         return _tell(one, options)
 
 
@@ -92,13 +102,19 @@ def _plan(options):
 
 
 def _tell(one, options):
-    report.write(one, options.all, PAGE)
+    report.write(one, options.all)
     if options.json:
         options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
+    if one.interrupted:
+        return 128 + signal.SIGINT
     status = one.run.status or 0
     if status and not one.run.first("hung", "late"):
         return status if status > 0 else 128 - status
     return int(any(finding.rule.severity == "error" for finding in one.findings))
+
+
+def _say(text):
+    print(f"── ddp-doctor: {text}", file=sys.stderr, flush=True)
 
 
 def _progress():

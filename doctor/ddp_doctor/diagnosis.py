@@ -6,11 +6,12 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .copies import copy, repository_of
 from .descendants import ended_with_us
+from .jobs import jobs
 from .observer import Observer, Start
 from .recorded_run import Run
 from .rule import Finding, examine
@@ -57,27 +58,33 @@ class Diagnosis:
     cpu: int | None = None
     ignored: frozenset[str] = frozenset()
     tell: Callable[[Observer], None] = lambda observer: None
+    say: Callable[[str], None] = lambda text: None
+    interrupted: bool = False  # by Ctrl-C
     run: Run | None = None
     killed: Run | None = None  # with --restart
+    jobs: list[Run] = field(default_factory=list)  # of the run: mostly itself
     findings: list[Finding] = field(default_factory=list)
     unexamined: list[str] = field(default_factory=list)
 
     def judge(self):
         """Apply the rules to the facts."""
         run, killed = self.run, self.killed
-        self.findings = examine(run, self.ignored, parity if run.reference else None)
+        self.jobs, self.findings = [run] if run.reference or killed else jobs(run), []
+        for job in self.jobs:
+            found = examine(job, self.ignored, parity if run.reference else None)
+            prefix = f"{job.title}: " if job.title else ""
+            self.findings += [replace(one, evidence=f"{prefix}{one.evidence}") for one in found]
         if run.reference:
             self.unexamined += parity.unexamined(run)
         if killed:
             self.findings += examine(killed, self.ignored, resuming)
-            self.findings.sort(key=lambda finding: finding.order)
             self.unexamined += resuming.unexamined(killed)
+        self.findings.sort(key=lambda finding: finding.order)
 
     def once(self):
         """In the user's folder."""
         observer = self._observer("once", homes(self.command))
-        observer.play(0, [Start(self.command, Path.cwd(), self._environment())])
-        self.run = observer.run()
+        self._play(observer, [Start(self.command, Path.cwd(), self._environment())])
 
     def on_nodes(self):
         """Two agents with one process each, in separate folders."""
@@ -89,7 +96,13 @@ class Diagnosis:
             copied, env = self._copy(node)
             observer.homes += [copied.place, copied.top]
             starts.append(Start([*map(copied.moved, command)], copied.place, env, node))
-        observer.play(0, starts)
+        self._play(observer, starts)
+
+    def _play(self, observer, starts):
+        try:
+            observer.play(0, starts)
+        except KeyboardInterrupt:  # the report says where the run was
+            self.interrupted = True
         self.run = observer.run()
 
     def restarted(self):
@@ -98,16 +111,20 @@ class Diagnosis:
         steps = sorted({fact["step"] for _, fact, _ in checkpoint_files.saves(reference)})
         total = killed_run.total(reference)
         steps = [step for step in steps if 0 < step < total]
-        if reference.status != 0 or not steps:
+        several = len(jobs(reference)) > 1
+        if reference.status != 0 or not steps or several:
             failed = f"the undisturbed run ended with status {reference.status}"
             why = failed if reference.status else "there was no checkpoint before the last step"
             if reference.status is None:
                 why = "the undisturbed run did not end"
+            if several:
+                why = "the command runs several jobs: try each of them alone"
             self.unexamined.append(f"a restart: {why}")
             return
         saved = steps[(len(steps) - 1) // 2]
         rank = max(worker.rank or 0 for worker in reference.trained)
         fault = {"rank": rank, "step": min(saved + AFTER, total)}
+        self.say(f"again, to kill rank {rank} after step {fault['step']}: a traceback is of that")
         run = self.killed = self._in_copy("killed", fault)
         run.reference = reference
         if killed_run.ends_differently(run):
@@ -119,8 +136,10 @@ class Diagnosis:
         """With its processes, then in one process that has batches as large as theirs together."""
         run = self.run = self._in_copy("several", DOCTOR_PARITY="1")
         number = len(run.trained)
-        if run.status != 0 or number < 2:
-            self.unexamined.append(f"parity: {number} processes trained, status {run.status}")
+        if run.status != 0 or number < 2 or len(jobs(run)) > 1:
+            several = ", several jobs" if len(jobs(run)) > 1 else ""
+            told = f"parity: {number} processes trained, status {run.status}{several}"
+            self.unexamined.append(told)
             return
         own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
         command = in_one_process(self.command)
@@ -141,6 +160,7 @@ class Diagnosis:
         command = [*map(copied.moved, command or self.command)]
         ended_well = observer.play(0, [Start(command, copied.place, first)])
         if fault and not (ended_well and _went_on(observer.run())):
+            self.say("the kill is over, and the command starts again")
             observer.play(1, [Start(command, copied.place, env)])
         return observer.run()
 

@@ -65,8 +65,12 @@ class Observer:
             for process in running:
                 self.note("ended", status=process.process.poll(), act=number)
             self._end_all()
-        except BaseException:
-            self._end_all(at_once=True)
+        except BaseException as error:
+            try:
+                if isinstance(error, KeyboardInterrupt):
+                    self._cut_off("late", limit="Ctrl-C", idle=0)
+            finally:
+                self._end_all(at_once=True)
             raise
         return not any(process.process.poll() for process in running)
 
@@ -99,12 +103,13 @@ class Observer:
             works = abs(sum(times) - spent) > LITTLE * len(times) * (now - last)
             if sizes != before or busy or works:
                 before, spent, last = sizes, sum(times), now
-            idle = now - last > self.idle and (now - last > self.quiet or self._all_wait())
+            idle = now - last
+            hung = idle > self.idle and (idle > self.quiet or self._all_wait())
             limit = self.late(now - begun, sum(worked.values()), sizes)
-            if idle or limit:
-                self.note("hung" if idle else "late", limit=limit, alive=self._alive())
-                self._ask_for_stacks()
-                return
+            if hung:
+                return self._cut_off("hung", limit=limit)
+            if limit:
+                return self._cut_off("late", limit=limit, idle=idle)
 
     def _all_wait(self):
         """Whether each rank that is alive is in a call that ends when another rank comes."""
@@ -116,7 +121,7 @@ class Observer:
     def _sizes(self):
         sizes = {}
         for folder in (self.notes, *self.written):
-            for path in folder.glob("*"):
+            for path in folder.glob("*[!k]"):  # each fork makes an empty .stack
                 with contextlib.suppress(OSError):  # deleted meanwhile
                     sizes[path] = path.stat().st_size
         return sizes
@@ -144,18 +149,24 @@ class Observer:
         found = [*self.notes.glob("*.jsonl"), *self.notes.glob("*.newest")]
         return [path for path in found if path.stem.isdecimal() and path.is_file()]
 
-    def _ask_for_stacks(self):
-        pids = {int(path.stem) for path in self._noted()} & {*self._alive()}
-        for pid in pids:
-            with contextlib.suppress(OSError):
+    def _cut_off(self, kind, **fields):
+        """Note that the run is to be ended, and where each of its processes is."""
+        alive = {process.pid: process for one in self._started for process in one.alive()}
+        self.note(kind, alive=[*alive], **fields)
+        files = {pid: self.notes / f"{pid}.stack" for pid in alive}
+        files = {pid: file for pid, file in files.items() if file.is_file()}  # else it would die
+        parents = {}
+        for pid in files:
+            with contextlib.suppress(OSError, psutil.Error):
+                parents[pid] = alive[pid].ppid()
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(0.3)
-        for pid in pids:
+        for pid, parent in parents.items():
             with contextlib.suppress(OSError):  # a script may delete it
-                text = (self.notes / f"{pid}.stack").read_text(errors="replace")
+                text = files[pid].read_text(errors="replace")
                 for home in self.homes:
                     text = text.replace(f"{home}{os.sep}", "")
-                self.note("stack", of=pid, text=text[:4000])
+                self.note("stack", of=pid, parent=parent, text=text[-8000:])  # main is the last
 
     def _end_all(self, at_once=False):
         """SIGKILL what is left. A process left by a run that did not hang is a fact."""

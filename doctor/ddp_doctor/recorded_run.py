@@ -97,6 +97,7 @@ class Run(Facts):
     """A recorded run."""
 
     worker = Worker
+    title = None  # of one of several jobs
     reference = None  # the undisturbed run, if a rank of this one was killed
     perturbed = None  # with --parity: the reference, but its weights begin a little off
     repeats = None  # whether two undisturbed runs ended with equal weights

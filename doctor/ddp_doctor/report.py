@@ -33,58 +33,73 @@ def header(run: Run) -> str:
         parts.append("and looked at fewer steps to stay below 5 %")
     if late := run.first("late"):
         parts.append(f"ended after {late['limit']}")
-    return ", ".join(parts)
+    return ": ".join(filter(None, [run.title, ", ".join(parts)]))
 
 
 def unexamined(one: Diagnosis) -> list[str]:
     """What no rule could look at, and why."""
     run = one.run
     parts = (endings, sample_shares, checkpoint_files)
-    found = [text for part in parts for text in part.unexamined(run)]
+    found = [text for job in one.jobs for part in parts for text in part.unexamined(job)]
     found += one.unexamined
     found += [f"{fact['part']}: {fact['error']}" for fact in run.all("unobserved")]
     return list(dict.fromkeys(found))
 
 
-def write(one: Diagnosis, everything: bool, page: str):
-    """Print the report to stderr, so that stdout is the command's alone."""
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    print(f"\n── ddp-doctor: {header(one.run)}", file=sys.stderr)
+def write(one: Diagnosis, everything: bool):
+    """Print the report to stderr, so that stdout is the command's alone.
+
+    A launcher may have printed a screen of tracebacks, so this one ends with all that matters: if
+    it is too long, a line about each of the last findings is enough.
+    """
+    width, height = shutil.get_terminal_size((100, 50))
+    heads = [f"── ddp-doctor: {header(job)}" for job in one.jobs]
     if mapped := dict.fromkeys(fact["what"] for fact in one.run.all("mapped")):
-        print(f"replaced: {', '.join(mapped)}", file=sys.stderr)
+        heads.append(f"replaced: {', '.join(mapped)}")
     if one.run.reference and (told := parity.result(one.run)):
-        print(told, file=sys.stderr)
-    hidden = 0
-    notes = 0
-    for finding in one.findings:
-        severity = finding.rule.severity
-        notes += severity == "note"
-        if severity == "note" and notes > NOTES and not everything:
-            hidden += 1
-            continue
-        place = f"  {finding.where}" if finding.where else ""
-        first = f"{MARKS[severity]} {severity} {finding.rule.name}{place}"
-        print(f"\033[{COLORS[severity]}m{first}\033[0m" if color else first, file=sys.stderr)
-        seen = f"Seen: {finding.evidence.rstrip('.')}."
-        for paragraph in (finding.rule.sentence, seen, finding.rule.advice):
-            print(textwrap.fill(paragraph, width, initial_indent="    ",
-                                subsequent_indent="    "), file=sys.stderr)  # fmt: skip
-        print(f"    {page}#{finding.rule.name}", file=sys.stderr)
+        heads.append(told)
+    notes = [finding for finding in one.findings if finding.rule.severity == "note"]
+    hidden = [] if everything else notes[NOTES:]
+    shown = [finding for finding in one.findings if finding not in hidden]
+    ends = [_filled(f"? not examined: {text}", width) for text in unexamined(one)]
     if hidden:
-        print(f"· {hidden} more notes: --all shows them", file=sys.stderr)
-    for text in unexamined(one):
-        print(textwrap.fill(f"? not examined: {text}", width, subsequent_indent="    "),
-              file=sys.stderr)  # fmt: skip
+        ends.insert(0, f"· {len(hidden)} more notes: --all shows them")
     counts = {s: sum(f.rule.severity == s for f in one.findings) for s in SEVERITIES}
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
-    print(f"── {told}", file=sys.stderr)
+    more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
+    ends.append(f"── {told}{more}")
+    whole = [everything or f.rule.severity != "note" for f in shown]
+    for last in reversed(range(len(whole))):
+        blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
+        if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
+            break
+        whole[last] = last == 0
+    blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
+    print("", *heads, *blocks, *ends, sep="\n", file=sys.stderr)
+
+
+def _block(finding, whole, width):
+    """A finding: whole, or in one line."""
+    severity = finding.rule.severity
+    place = f"  {finding.where}" if finding.where else ""
+    first, seen = f"{MARKS[severity]} {severity} {finding.rule.name}{place}", finding.evidence
+    if not whole:
+        first += f": {textwrap.shorten(seen, 120, placeholder=' …')}"
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        first = f"\033[{COLORS[severity]}m{first}\033[0m"
+    advice = finding.advice or finding.rule.advice
+    texts = (finding.rule.sentence, f"Seen: {seen.rstrip('.')}.", advice) if whole else ()
+    return "\n".join([first, *(_filled(f"    {text}", width) for text in texts)])
+
+
+def _filled(text, width):
+    return textwrap.fill(text, min(100, width), subsequent_indent="    ")
 
 
 def as_json(one: Diagnosis) -> dict:
     """The same, for programs."""
     return {
-        "header": header(one.run),
+        "header": "; ".join(map(header, one.jobs)),
         "mapped": [*dict.fromkeys(fact["what"] for fact in one.run.all("mapped"))],
         "status": one.run.status,
         "findings": [
@@ -94,7 +109,7 @@ def as_json(one: Diagnosis) -> dict:
                 "sentence": finding.rule.sentence,
                 "evidence": finding.evidence,
                 "where": finding.where,
-                "advice": finding.rule.advice,
+                "advice": finding.advice or finding.rule.advice,
             }
             for finding in one.findings
         ],

@@ -17,16 +17,20 @@ class Rule:
     severity: str
     sentence: str
     advice: str
-    find: Callable[[Run], Iterator[tuple[str, str | None]]]
+    find: Callable[[Run], Iterator[tuple]]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that applies: the evidence, with numbers, and a line of the user's if one is known."""
+    """A rule that applies: the evidence, with numbers, and a line of the user's if one is known.
+
+    `advice` fits this evidence; without it, the rule's own does.
+    """
 
     rule: Rule
     evidence: str
     where: str | None
+    advice: str | None = None
 
     @property
     def order(self) -> int:
@@ -34,7 +38,7 @@ class Finding:
 
 
 def rule(severity: str):
-    """Turn a function that yields evidence and places into a rule.
+    """Turn a function that yields evidence and places, and perhaps advice, into a rule.
 
     Its docstring is the sentence and, below that, the advice. Its name is the rule's.
     """

@@ -100,7 +100,10 @@ CASES = [
         "model(tokens, targets)[1].backward()\n            _, loss = model(tokens, targets)\n",
         "[1].backward()",
     ),
-    Case("looks-for-unused", "DDP(Model())", "DDP(Model(), find_unused_parameters=True)", None),
+    Case(
+        "group-of-one", "DDP(Model())", "DDP(Model(), process_group=dist.new_subgroups(1)[0])",
+        "DDP(", ("diverged",),
+    ),
     Case(
         "scheduler-runs-ahead", "schedule.step()",
         "[schedule.step() for _ in range(world_size)]", "CosineAnnealingLR(",

@@ -22,7 +22,7 @@ from ddp_doctor.recorded_run import Run
 
 FACTS = Path(__file__).parent / "facts"
 PACKAGE = Path(ddp_doctor.__file__).parent
-UNUSED = ("bound", "removed", "stack")  # kinds
+UNUSED = ("bound", "removed")  # kinds
 
 
 def command_for(example) -> str:

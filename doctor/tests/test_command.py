@@ -28,6 +28,8 @@ def script(folder, text):
         (["--ignore", "no-such-rule", "--", "python"], "no rule is called 'no-such-rule'"),
         (["--restart", "--nodes", "2", "--", "python"], "cannot be combined"),
         (["--nodes", "2", "--", "python", "x.py"], "begins with torchrun"),
+        (["explain", "every-epoch"], "no rule is called 'every-epoch': every-epoch-alike"),
+        (["no-such-command", "--cpu", "2"], "cannot run 'no-such-command'"),
         (["--json", "no/such/folder", "--", "python"], "No such file or directory"),
     ],
 )

@@ -19,4 +19,6 @@ def test_the_wheel_holds_the_doctor_alone(tmp_path):
     command = [there / "bin" / "ddp-doctor", "--", "python", "script.py"]
     ran = run(command, tmp_path, PYTHONPATH=str(there))
     assert ran.status == 1 and "5\n" in ran.out and "nothing-trained" in ran.out, ran.tail
+    told = run([command[0], "explain", "leak"], tmp_path, PYTHONPATH=str(there))
+    assert "+    mine = torch.utils.data.Subset(held" in told.out, told.tail
     assert (there / "ddp_doctor" / "probe" / "sitecustomize.py").exists()

@@ -183,8 +183,13 @@ KINDS = {
     "act": _kind("commands start", maybe="asked"),
     "ended": _kind("a command ended", "status act"),
     "hung": _kind("all ranks wait for each other; alive: process ids", "limit alive"),
-    "late": _kind("the run reached a limit", "limit alive"),
-    "stack": _kind("the stacks of a process that hangs", "of text"),
+    "late": _kind(
+        "the run reached a limit, or the user interrupted it; idle: seconds without work or writes",
+        "limit alive", "idle",
+    ),
+    "stack": _kind(
+        "the stacks of a process that was ended, also of a loader's worker", "of text", "parent"
+    ),
     "leftover": _kind("a process that still ran when the command had ended", "of"),
     "output": _kind("the last lines that a command printed", "node text"),
 }  # fmt: skip

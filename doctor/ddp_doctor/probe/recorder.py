@@ -6,6 +6,7 @@ line costs some microseconds. The probe writes it before the recorded call conti
 process that hangs or is killed leaves its last place.
 """
 
+import contextlib
 import faulthandler
 import functools
 import importlib.util
@@ -59,9 +60,8 @@ def start():
 def _open():
     global _file
     name = notes / f"{os.getpid()}.jsonl"
-    stacks = open(name.with_suffix(".stack"), "w")  # noqa: SIM115 - faulthandler keeps it open
+    _listen_for_signal()
     _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
     fact(
         "process",
@@ -74,6 +74,13 @@ def _open():
         port=os.environ.get("MASTER_PORT"),
         **{name: int(value) for name, value in ranks.items() if value.isdecimal()},
     )
+
+
+def _listen_for_signal():
+    """SIGUSR1 writes the stacks of all threads into a file of this process."""
+    with contextlib.suppress(OSError):
+        stacks = open(notes / f"{os.getpid()}.stack", "w")  # noqa: SIM115 - faulthandler keeps it
+        faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
 
 
 def fact(kind, **fields):
@@ -274,6 +281,8 @@ def _forked():
     global _file, _newest
     _file = _newest = None  # a DataLoader worker, unless it trains
     _held.clear()
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:  # not a handler of the script's
+        _listen_for_signal()  # else it would write into its parent's file
 
 
 def _watch_torch(torch):

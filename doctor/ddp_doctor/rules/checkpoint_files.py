@@ -1,11 +1,14 @@
 """Checkpoints: who writes them, how, and what is in them."""
 
+import re
 from collections import defaultdict
 from itertools import pairwise
 
 from ..rule import rule
 from .wording import ranks, times
 
+LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state)\("
+                   r"|\b(load_file|safe_open)\(|resume\w*=")  # fmt: skip
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
@@ -97,6 +100,8 @@ def state_missing(run):
     A resumed run begins without it, so its weights differ from those of a run that was not
     interrupted. Save the optimizer's state_dict, and that of a GradScaler, beside the weights.
     """
+    if not _resumes(run):
+        return
     states = [fact for worker in run.ranks for fact in worker.all("saved")]
     whole = {part["opt"] for fact in states for part in fact["parts"] if _has(part, "state")}
     due, places = {}, []
@@ -117,6 +122,19 @@ def state_missing(run):
         with_state = [one for one in places if any(_has(p, "state") for p in one[0]["parts"])]
         fact, path = (with_state or places)[-1]
         yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
+
+
+def _resumes(run):
+    """Whether the script would read a checkpoint to continue: not other weights to begin with, nor
+    its own to evaluate them."""
+    wrote = {path for _, _, path in saves(run)}
+    read = [f for f in run.all("loaded") if f["step"] or f["path"] not in wrote]
+    lines = {fact["where"] for fact in read}
+    return any(
+        LOADS.search(line) and f"{path}:{number}" not in lines
+        for path, text in run.sources.items()
+        for number, line in enumerate(text.splitlines(), 1)
+    )
 
 
 def _has(part, what):

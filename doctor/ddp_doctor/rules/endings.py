@@ -11,7 +11,34 @@ from .wording import constants, exception, ranks, trees
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
 LONG = 60  # seconds
-NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL", re.I)
+NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL"
+                    "|NCCL built in|_cuda_setDevice|CUDA driver initialization", re.I)  # fmt: skip
+EXITED = re.compile(r"exitcode: (-\d+)\) local_rank: \d+ \(pid: (\d+)\)")  # by torchrun
+ON_CPU = "The script needs a GPU, and this machine offers none. Add `--cpu 2` to run it without."
+KILLED = "It raised no exception: read what it printed last, above the launcher's own traceback."
+
+
+@rule("error")
+def calls_differ(run):
+    """The ranks make different collective calls.
+
+    The n-th call of one rank meets the n-th call of the others, whatever they are. Ranks that
+    disagree hang, crash, or mix up data.
+    """
+    workers = run.attempts[-1].ranks
+    if not (run.status or run.first("hung", "late")):
+        return
+    for number, (one, mine), (other, theirs) in differences(workers):
+        if mine and theirs:
+            yield (
+                f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
+            ), _odd(mine, other, theirs)["where"]
+        elif run.first("hung"):
+            who, call = (one, mine) if mine else (other, theirs)
+            yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
+        else:
+            continue
+        return
 
 
 @rule("error")
@@ -19,22 +46,22 @@ def nothing_trained(run):
     """The command ends well without a single optimizer step.
 
     A CI job would pass without a run. On a machine without a GPU, a script that starts one process
-    per GPU starts none.
+    per GPU starts none: add `--cpu 2`.
     """
-    trained = any(_trained(w) or w.first("loaded") for w in run.processes)
-    if run.status == 0 and not trained and not [*crashed(run)]:
+    some = any(trained(w) or w.first("loaded") for w in run.processes)
+    if run.status == 0 and not some and not [*crashed(run)]:
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
 
-def _trained(worker):
+def trained(worker):
     """Also without an optimizer of torch."""
-    return worker.first("step") or worker.counts.keys() & {"backward", "grad"}
+    return worker.first("step", "backward") or worker.counts.keys() & {"backward", "grad"}
 
 
 @rule("error")
 def crashed(run):
-    """A process ends with an exception.
+    """A process ends with an exception, or is killed.
 
     The first exception is the cause, also of the lost connections that other ranks report.
     """
@@ -45,9 +72,8 @@ def crashed(run):
     raised = run.all("raised") if run.status else _hidden(run)
     own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
     if own:
-        gpu = NO_GPU.search(own[0]["message"]) and "; `--cpu 2` would run it without a GPU"
-        told = f"{run.who(own[0])}: {exception(own[0])}"
-        yield f"{told}{gpu or ''}", own[0]["where"]
+        advice = ON_CPU if NO_GPU.search(own[0]["message"]) else None
+        yield f"{run.who(own[0])}: {exception(own[0])}", own[0]["where"], advice
         if "finished reduction" in own[0]["message"]:
             yield from _unused(run)
     if own or not run.status:
@@ -62,11 +88,14 @@ def crashed(run):
         if found := re.search(r"process (\d+) terminated with signal (SIG\w+)", fact["message"]):
             number, status = int(found[1]), -signal.Signals[found[2]]
             gone = [w for w in gone if w.rank == number] or gone
+    for found in filter(None, (EXITED.search(fact["text"]) for fact in run.all("logged"))):
+        if named := [w for w in gone if w.process["pid"] == int(found[2])]:
+            gone, status = named, int(found[1])
     if gone:
         place = (gone[0].waits or {}).get("where")
-        differ = next(differences(last.ranks), None)
+        differ = any(mine and other for _, (_, mine), (_, other) in differences(last.ranks))
         told = "was killed after calls that differ" if differ else _killed(status)
-        yield f"{gone[0].name} {told}", place
+        yield f"{gone[0].name} {told}", place, KILLED
 
 
 def _hidden(run):
@@ -93,7 +122,7 @@ def _killed(status):
         "SIGABRT": "a native library gave up, and has printed why",
         "SIGBUS": "its shared memory (/dev/shm) may be full",
         "SIGSEGV": "a native library accessed wrong memory",
-    }.get(name, "a launcher's output may name the signal; -9 is mostly a lack of memory")
+    }.get(name, "the launcher's output may name the signal")
     return f"was killed{f' by {name}' if name else ''}: {why}"
 
 
@@ -130,29 +159,6 @@ def _all_wait_long(run):
 
 def _call(fact):
     return f"{fact.get('what', fact['kind'])} ({fact['where']})"
-
-
-@rule("error")
-def calls_differ(run):
-    """The ranks make different collective calls.
-
-    The n-th call of one rank meets the n-th call of the others, whatever they are. Ranks that
-    disagree hang, crash, or mix up data.
-    """
-    workers = run.attempts[-1].ranks
-    if not (run.status or run.first("hung", "late")):
-        return
-    for number, (one, mine), (other, theirs) in differences(workers):
-        if mine and theirs:
-            yield (
-                f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
-            ), _odd(mine, other, theirs)["where"]
-        elif run.first("hung"):
-            who, call = (one, mine) if mine else (other, theirs)
-            yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
-        else:
-            continue
-        return
 
 
 def _odd(mine, other, theirs):
@@ -261,7 +267,7 @@ def group_not_left(run):
 def unexamined(run):
     """What these rules could not look at, and why."""
     loaded = run.first("loaded")
-    if run.status == 0 and loaded and not any(map(_trained, run.processes)):
+    if run.status == 0 and loaded and not any(map(trained, run.processes)):
         yield f"the training: no step was made; has the run in {loaded['path']} ended before?"
-    if any(map(_trained, run.processes)) and not run.trained:
+    if any(map(trained, run.processes)) and not run.trained:
         yield "the steps: none was made by an optimizer of torch"

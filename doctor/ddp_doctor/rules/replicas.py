@@ -71,8 +71,10 @@ def diverged(run):
     if not differ:
         return
     opt, step = differ[0]
+    equal = [n for one, n in _common(table) if one == opt and n < step]
     begins = {str(f["parameters"]) for w in run.trained for f in w.all("first") if f["opt"] == opt}
     since = "before the first step" if len(begins) > 1 else f"after step {step}"
+    since += f" (not yet after step {equal[-1]})" if equal and len(begins) == 1 else ""
     bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
     cause = "" if run.first("replicated") else "; no model is in DDP"
     if bypass:

@@ -149,19 +149,6 @@ def sync_every_microstep(run):
             yield f"{passes:,} backward passes for {steps:,} steps", where([worker], "backward")
 
 
-@rule("note")
-def looks_for_unused(run):
-    """DDP looks for unused parameters, but there are none.
-
-    `find_unused_parameters=True` walks the graph at every step. Leave it out.
-    """
-    replicated = run.first("replicated")
-    steps = [fact for worker in run.trained for fact in worker.all("step")]
-    if replicated and replicated["unused"] and steps and not any(fact["without"] for fact in steps):
-        last = max(fact["n"] for fact in steps)
-        yield f"every parameter had a gradient in all looked-at steps, 1 to {last:,}", None
-
-
 CYCLES = ("CosineAnnealingWarmRestarts", "CyclicLR")
 
 
