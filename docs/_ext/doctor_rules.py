@@ -1,9 +1,11 @@
 """The doctor's rules, a section each: what is wrong, why it matters, and the fix as a diff.
 
     .. doctor-rules::
+    .. doctor-score::
 
 The texts are the docstrings of doctor/ddp_doctor/rules. The diffs are the defects of doctor/defects
 the other way round: a test puts each defect into a correct script, and the doctor must name it.
+The score is that of doctor/benchmark, from its results.
 """
 
 import difflib
@@ -13,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from ddp_doctor import rules  # noqa: F401 - defines them
 from ddp_doctor.rule import RULES
+from doctor.benchmark.cases import HERE, results, score
 from doctor.defects.cases import CASES, CORRECT, RESTARTS
 
 
@@ -41,6 +44,22 @@ class DoctorRules(SphinxDirective):
         return nodes.literal_block(text, text, language="diff")
 
 
+class DoctorScore(SphinxDirective):
+    def run(self):
+        rows = [("", "Cases", "Named", "Half named", "Missed", "False words")]
+        rows += score(results()["cases"])
+        for path in sorted(HERE.glob("results/*.json")):
+            about = results(path.stem)
+            if path.stem != "ddp-doctor":
+                rows.append((f"{path.stem} {about['version']}", *score(about["cases"])[-1][1:]))
+        lines = [".. list-table::", "   :header-rows: 1", ""]
+        for row in rows:
+            lines += [f"   {'-' if number else '* -'} {one}".replace("   - ", "     - ")
+                      for number, one in enumerate(row)]  # fmt: skip
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def setup(app):
+    app.add_directive("doctor-score", DoctorScore)
     app.add_directive("doctor-rules", DoctorRules)
     return {"parallel_read_safe": True}

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 STEPS = 16
 
-accelerator = Accelerator()
+accelerator = Accelerator(cpu=True)
 torch.manual_seed(0)
 x = torch.randn(128, 6)
 loader = DataLoader(TensorDataset(x, x[:, :1] * x[:, 1:2]), 4, shuffle=True)
