@@ -53,9 +53,8 @@ class DoctorScore(SphinxDirective):
             if path.stem != "ddp-doctor":
                 rows.append((f"{path.stem} {about['version']}", *score(about["cases"])[-1][1:]))
         lines = [".. list-table::", "   :header-rows: 1", ""]
-        for row in rows:
-            lines += [f"   {'-' if number else '* -'} {one}".replace("   - ", "     - ")
-                      for number, one in enumerate(row)]  # fmt: skip
+        for first, *others in rows:
+            lines += [f"   * - {first}", *(f"     - {one}" for one in others)]
         return self.parse_text_to_nodes("\n".join(lines))
 
 

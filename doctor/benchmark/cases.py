@@ -12,6 +12,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BASES = {path.stem: path.read_text() for path in HERE.glob("bases/*.py")}
+BASES["torchrun"] = (
+    BASES["ddp"].partition("def start(")[0].replace("import torch.multiprocessing as mp\n", "")
+    + 'dist.init_process_group("gloo")\nmain()\ndist.destroy_process_group()\n'
+)
 BASES["resuming"] = (HERE.parent / "defects" / "correct_trainer.py").read_text()
 VERDICTS = ("named", "half", "missed")
 
@@ -41,10 +45,9 @@ class Case:
         """Named: a right rule at the right line. Half: a right rule alone, or a consequence."""
         lines, said = self.wrong.splitlines(), {finding.rule.name for finding in findings}
         for finding in findings:
-            part, number = self.names.get(finding.rule.name), (finding.where or ":0").split(":")[-1]
-            if part is not None and part in (lines[int(number) - 1] if int(number) else ""):
-                return "named"
-            if part == "":  # a rule that names no line
+            part = self.names.get(finding.rule.name)
+            number = int((finding.where or ":0").rpartition(":")[2])
+            if part is not None and part in (lines[number - 1] if number else ""):
                 return "named"
         return "half" if said & {*self.names, *self.half} else "missed"
 
