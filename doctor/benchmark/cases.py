@@ -33,7 +33,7 @@ class Case:
     half: tuple[str, ...] = ()  # rules that tell a consequence, not the cause
     plan: str = "once"
     cpu: int | None = None
-    limit: int = 60  # seconds
+    limit: int = 300  # seconds
 
     @property
     def words(self) -> tuple[str, ...]:
