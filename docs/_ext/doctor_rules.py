@@ -1,8 +1,10 @@
 """The doctor's rules, a section each: what is wrong, why it matters, and the fix as a diff.
 
     .. doctor-rules::
+    .. doctor-score::
 
-The texts are those of `ddp-doctor explain RULE`.
+The texts are those of `ddp-doctor explain RULE`. The score is that of doctor/benchmark, from its
+results.
 """
 
 from docutils import nodes
@@ -11,6 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from ddp_doctor import rules  # noqa: F401 - defines them
 from ddp_doctor.explanations import fix_of
 from ddp_doctor.rule import RULES
+from doctor.benchmark.cases import HERE, results, score
 
 
 class DoctorRules(SphinxDirective):
@@ -30,6 +33,21 @@ class DoctorRules(SphinxDirective):
         return found
 
 
+class DoctorScore(SphinxDirective):
+    def run(self):
+        rows = [("", "Cases", "Named", "Half named", "Missed", "False words")]
+        rows += score(results()["cases"])
+        for path in sorted(HERE.glob("results/*.json")):
+            about = results(path.stem)
+            if path.stem != "ddp-doctor":
+                rows.append((f"{path.stem} {about['version']}", *score(about["cases"])[-1][1:]))
+        lines = [".. list-table::", "   :header-rows: 1", ""]
+        for first, *others in rows:
+            lines += [f"   * - {first}", *(f"     - {one}" for one in others)]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def setup(app):
+    app.add_directive("doctor-score", DoctorScore)
     app.add_directive("doctor-rules", DoctorRules)
     return {"parallel_read_safe": True}

@@ -4,6 +4,8 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmark.cases import Case as Benchmarked
+from benchmark.cases import all_cases, results
 from defects.cases import CASES, CORRECT, RESTARTS, Case
 
 BEGIN = (Path(__file__).parent / "examples" / "begin.txt").read_text()
@@ -35,6 +37,8 @@ class Example:
     limit: int = 300  # seconds
     nothing: bool = False  # no finding, no note, and all could be examined
     live: bool = False  # run it in CI, too
+    case: Benchmarked | None = None  # of the benchmark
+    verdict: str | None = None  # on it, as results/ddp-doctor.json has it
 
 
 def _of_case(case: Case, number: int) -> Example:
@@ -44,6 +48,18 @@ def _of_case(case: Case, number: int) -> Example:
         plan="restart" if case in RESTARTS else "once", status=None, severe=None, has=(case.rule,),
         only=(case.rule, *case.also), at={case.rule: case.at},
     )  # fmt: skip
+
+
+def _of_benchmark(case: Benchmarked, said: dict) -> list[Example]:
+    """The defect, with today's verdict, and its fixed twin, with today's false words."""
+    own = {"words": case.words, "plan": case.plan, "cpu": case.cpu, "limit": case.limit,
+           "case": case}  # fmt: skip
+    return [
+        Example(f"benchmark, {case.name}", {"train.py": case.wrong}, status=None, severe=None,
+                verdict=said.get("verdict", "unknown"), **own),
+        Example(f"benchmark, {case.name}, fixed", {"train.py": case.right},
+                severe=tuple(said.get("twin", ())), **own),
+    ]  # fmt: skip
 
 
 def _of_table(about: dict, known: dict[str, dict]) -> Example:
@@ -85,6 +101,9 @@ def _all_examples() -> list[Example]:
     found.append(Example("correct, restarted", {"train.py": TRAINER}, plan="restart", nothing=True,
                          live=True))  # fmt: skip
     found += [_of_case(case, number) for number, case in enumerate([*CASES, *RESTARTS])]
+    said = results()["cases"]
+    for case in all_cases():
+        found += _of_benchmark(case, said.get(case.name, {}))
     for path in sorted(Path(__file__).parent.glob("examples/*.toml")):
         known = {}
         found += [_of_table(one, known) for one in tomllib.loads(path.read_text())["example"]]

@@ -22,6 +22,8 @@ def check(example, one):
     severe = [finding.rule.name for finding in one.findings if finding.rule.severity != "note"]
     told = [(finding.rule.name, finding.evidence, finding.where) for finding in one.findings]
     assert example.status in (None, one.run.status), told
+    if example.verdict:
+        assert example.case.verdict(one.findings) == example.verdict, told
     assert example.severe is None or {*severe} == {*example.severe}, told
     assert example.only is None or {*severe} <= {*example.only}, told
     assert found.keys() >= {*example.has} and not found.keys() & {*example.lacks}, told
