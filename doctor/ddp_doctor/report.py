@@ -67,7 +67,7 @@ def write(one: Diagnosis, everything: bool, page: str):
         first = f"{MARKS[severity]} {severity} {finding.rule.name}{place}"
         print(f"\033[{COLORS[severity]}m{first}\033[0m" if color else first, file=sys.stderr)
         seen = f"Seen: {finding.evidence.rstrip('.')}."
-        for paragraph in (finding.rule.sentence, seen, finding.rule.advice):
+        for paragraph in (finding.rule.sentence, seen, finding.advice):
             print(textwrap.fill(paragraph, width, initial_indent="    ",
                                 subsequent_indent="    "), file=sys.stderr)  # fmt: skip
         print(f"    {page}#{finding.rule.name}", file=sys.stderr)
@@ -94,7 +94,7 @@ def as_json(one: Diagnosis) -> dict:
                 "sentence": finding.rule.sentence,
                 "evidence": finding.evidence,
                 "where": finding.where,
-                "advice": finding.rule.advice,
+                "advice": finding.advice,
             }
             for finding in one.findings
         ],

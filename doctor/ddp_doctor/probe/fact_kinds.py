@@ -97,9 +97,19 @@ KINDS = {
     "step": _kind(
         "after step n; norm: of the gradient; without: names of parameters without one; reached: a"
         " number that the fingerprints look at has a gradient; through, in_train_mode: of the last"
-        " forward pass",
-        f"opt n type {REPLICA} norm without reached backwards where loader through in_train_mode",
+        " forward pass; each: the fingerprints of each parameter and of its gradient; passes: since the"
+        " last step, of each DDP object, those in no_sync and others, whether the last was synced,"
+        " and a line of no_sync",
+        f"opt n type {REPLICA} rates each passes norm without reached backwards where loader through in_train_mode",
     ),
+    "named": _kind(
+        "the parameters of an optimizer, in order: name; model, number and line of its DDP object;"
+        " how that has it: reduced, frozen when it was wrapped, added since, outside; a line that"
+        " added or unfroze it",
+        "opt parameters",
+    ),
+    "changed": _kind("between step n and the next, parameters (which) were written to", "opt n which"),
+    "written": _kind("a later such write", "opt n where"),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",

@@ -94,6 +94,8 @@ def _watched(call):
             output = call(module, *args, **kwargs)
         if inputs and threading.current_thread() is threading.main_thread():
             _note_forward(module, args, kwargs, inputs)
+        elif replicated and "bypass" not in recorder.counts:
+            _note_part(module)
         return output
 
     return wrapped
@@ -144,6 +146,16 @@ def _note_forward(module, args, kwargs, inputs):
             causality.attempt(model, args, kwargs)
 
 
+@recorder.guarded
+def _note_part(module):
+    """A part of a model in DDP, called with another model's output."""
+    parameter = next(iter(module.parameters()), None)
+    if id(parameter) in replicated and torch.is_grad_enabled() and not isinstance(module, DDP):
+        if not any(isinstance(part, DDP) for part in module.modules()):
+            recorder.count("bypass")
+            recorder.fact("bypass", **_bypass())
+
+
 def _bypass():
     """What is called in place of DDP, and where.
 
@@ -152,8 +164,10 @@ def _bypass():
     frame = sys._getframe()
     while frame:
         own = frame.f_locals.get("self")
-        if frame.f_code.co_name == "forward" and id(own) in replicated:
-            return {"through": type(own).__name__, "where": recorder.where(frame.f_back)}
+        if isinstance(own, torch.nn.Module) and id(own) in replicated:
+            method = frame.f_code.co_name
+            name = type(own).__name__ + (f".{method}" if method != "forward" else "")
+            return {"through": name, "where": recorder.where(frame.f_back)}
         frame = frame.f_back
     return {"through": through, "where": recorder.where()}
 
