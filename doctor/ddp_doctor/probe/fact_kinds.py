@@ -88,6 +88,11 @@ KINDS = {
     ),
     "backward": _kind("a backward pass began; of a process alone, not of each", "where"),
     "losses": _kind("of backward passes, from number `first`, if there are ranks", "first values"),
+    "kept": _kind(
+        "at a step, all graphs of the first steps are alive; names: of variables that lead to"
+        " them, each with the first line of its function and its type",
+        "step graphs names where",
+    ),
     # optimizers
     "first": _kind(
         "before an optimizer's first step; numbers: of its parameters; halves: with --restart",
@@ -97,10 +102,11 @@ KINDS = {
     "step": _kind(
         "after step n; norm: of the gradient; without: names of parameters without one; reached: a"
         " number that the fingerprints look at has a gradient; through, in_train_mode: of the last"
-        " forward pass; each: the fingerprints of each parameter and of its gradient; passes: since the"
-        " last step, of each DDP object, those in no_sync and others, whether the last was synced,"
-        " and a line of no_sync",
-        f"opt n type {REPLICA} rates each passes norm without reached backwards where loader through in_train_mode",
+        " forward pass; each: the fingerprints of each parameter and of its gradient; passes: since"
+        " the last step, of each DDP object, those in no_sync and others, whether the last was"
+        " synced, and a line of no_sync",
+        f"opt n type {REPLICA} rates each passes norm without reached backwards where loader"
+        " through in_train_mode",
     ),
     "named": _kind(
         "the parameters of an optimizer, in order: name; model, number and line of its DDP object;"
@@ -108,7 +114,7 @@ KINDS = {
         " added or unfroze it",
         "opt parameters",
     ),
-    "changed": _kind("between step n and the next, parameters (which) were written to", "opt n which"),
+    "changed": _kind("weights (which) were written to between step n and the next", "opt n which"),
     "written": _kind("a later such write", "opt n where"),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(

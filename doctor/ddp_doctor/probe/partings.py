@@ -29,9 +29,10 @@ class Wrap:
 
     def __init__(self, ddp):
         self.number, self.where = len(wrapped), recorder.where()
-        own = [(n, p) for n, p in ddp.module.named_parameters() if n not in ddp.parameters_to_ignore]
-        self.known = {id(p) for _, p in own}
-        self.reduced = {id(p) for _, p in own if p.requires_grad}
+        named, ignored = ddp.module.named_parameters(), ddp.parameters_to_ignore
+        own = [p for name, p in named if name not in ignored]
+        self.known = {id(p) for p in own}
+        self.reduced = {id(p) for p in own if p.requires_grad}
         self.passes = [0, 0]  # in no_sync, others
         self.synced = self.no_sync = None  # of the last pass; a line
 

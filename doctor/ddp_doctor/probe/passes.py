@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import causality
+from _ddp_doctor import causality, kept
 from _ddp_doctor.fingerprints import fingerprint, local, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -150,10 +150,11 @@ def _note_forward(module, args, kwargs, inputs):
 def _note_part(module):
     """A part of a model in DDP, called with another model's output."""
     parameter = next(iter(module.parameters()), None)
-    if id(parameter) in replicated and torch.is_grad_enabled() and not isinstance(module, DDP):
-        if not any(isinstance(part, DDP) for part in module.modules()):
-            recorder.count("bypass")
-            recorder.fact("bypass", **_bypass())
+    if id(parameter) in replicated and torch.is_grad_enabled():
+        if any(isinstance(part, DDP) for part in module.modules()):
+            return
+        recorder.count("bypass")
+        recorder.fact("bypass", **_bypass())
 
 
 def _bypass():
@@ -211,7 +212,8 @@ def _begin_backward(tensors=(), *_, **__):
         _note_loss(number, tensors_in([tensors]))
 
 
-def _end_backward(*_, **__):
+def _end_backward(tensors=(), *_, **__):
+    kept.note_backward(tensors_in([tensors]))
     if _noted:
         _note_done()
 

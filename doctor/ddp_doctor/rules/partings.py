@@ -2,7 +2,7 @@
 
 import ast
 
-from .wording import ranks, times, trees
+from .wording import ranks, trees
 
 MISSING = {
     "added": "were added after DDP wrapped the model",
@@ -34,7 +34,8 @@ def why(run, opt, step, table):
     each = [fact.get("each") for fact in facts]
     if not all(each) or len({str([row[0] for row in own]) for own in names}) > 1:
         return None
-    differ = [k for k, pairs in enumerate(zip(*each, strict=False)) if len({p[0] for p in pairs}) > 1]
+    pairs = enumerate(zip(*each, strict=False))
+    differ = [k for k, prints in pairs if len({weight for weight, _ in prints}) > 1]
     apart = [k for k in differ if len({own[k][1] for own in each}) > 1]  # their gradients differ
     if not differ or not any(row[1] for row in names[0]):
         return None
@@ -59,9 +60,9 @@ def why(run, opt, step, table):
             text += f"; no pass went through the DDP object of {rows[0][1]} before this step{told}"
             return text, bypass["where"] if bypass else rows[0][3], ADVICE["bypass"]
         if not last:
-            text += f"; of {times(without + synced)} through DDP before this step, {without} "
-            text = text.replace("times", "passes").replace("once", "one pass")
-            return text + "in no_sync, also the last one", line or facts[0]["where"], ADVICE["no_sync"]
+            text += f"; {without} of {without + synced} forward passes since the step before, also"
+            text += " the last one, ran in no_sync"
+            return text, line or facts[0]["where"], ADVICE["no_sync"]
     if apart:
         return None
     text += "; their gradients are equal on all ranks"
