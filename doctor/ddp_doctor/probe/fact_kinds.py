@@ -142,6 +142,15 @@ KINDS = {
         " done with its batches; backwards: passes that began meanwhile",
         "loader nth drawn taken whole order where did backwards file",
     ),
+    "draws": _kind(
+        "a worker's fetch n of an epoch used random numbers; states: of the generators that it"
+        " moved, afterwards",
+        "loader nth worker n states",
+    ),
+    "drawn": _kind(
+        "a line drew random numbers (of: their distribution) after a step; inside: a forward pass",
+        "of step inside shape print where",
+    ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
     # files
     "saved": _kind(

@@ -6,7 +6,7 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import partings, passes
+from _ddp_doctor import draws, partings, passes
 from _ddp_doctor.fingerprints import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
@@ -83,6 +83,7 @@ def _after_step(optimizer, args, kwargs):
         opt, last = number_of(optimizer), optimizer
         _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
         _note_step(optimizer, opt)
+        draws.note_step(recorder.counts["step"])
         if passes.is_one_of_several():
             _versions[opt] = partings.note_stepped(opt, parameters_of(optimizer))
 

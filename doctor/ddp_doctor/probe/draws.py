@@ -1,0 +1,148 @@
+"""Watch random numbers: those that datasets draw, and those of the first steps' own lines."""
+
+import contextlib
+import functools
+import json
+import os
+import random
+import sys
+import time
+import zlib
+
+import _ddp_doctor as recorder
+import torch
+from _ddp_doctor import passes
+from _ddp_doctor.fingerprints import fingerprint
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
+
+FETCHES = 3  # of each worker in each epoch
+EPOCHS = 3
+OBJECTS = 100  # in a dataset, in which to look for generators
+STEPS = range(1, 8)  # after these, the functions are watched until the next step
+KINDS = {
+    "normal": ("randn", "randn_like", "normal"),
+    "uniform": ("rand", "rand_like"),
+    "integer": ("randint", "randint_like"),
+}
+
+coming = None  # number and epoch of the loader whose iterator is being made
+_watched = False  # whether torch's functions are
+
+
+def watch():
+    Fetcher.fetch = _watch_fetch(Fetcher.fetch)
+
+
+def _watch_fetch(fetch):
+    @functools.wraps(fetch)
+    def wrapped(self, indices):
+        number = self.__dict__.get("_ddp_doctor", 0)
+        if number >= FETCHES:
+            return fetch(self, indices)
+        self._ddp_doctor = number + 1
+        before = {}
+        _take_states(before, self.dataset)
+        samples = fetch(self, indices)
+        _note_draws(self, number, before)
+        return samples
+
+    return wrapped
+
+
+@recorder.guarded
+def _take_states(states, dataset):
+    """Checksums of the states of all generators that a dataset may use."""
+    states["torch"] = zlib.crc32(torch.default_generator.get_state().numpy())
+    states["random"] = hash(random.getstate()[1])
+    numpy = sys.modules.get("numpy")
+    if numpy:
+        states["numpy"] = zlib.crc32(repr(_state_of(numpy.random.mtrand._rand)).encode())
+    for name, generator in _generators(dataset):
+        states[name] = zlib.crc32(repr(_state_of(generator)).encode())
+
+
+def _state_of(generator):
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().tolist()
+    if isinstance(generator, random.Random):
+        return generator.getstate()[1]
+    own = getattr(generator, "bit_generator", getattr(generator, "_bit_generator", None)).state
+    return [own, {k: v.tobytes() for k, v in own["state"].items() if hasattr(v, "tobytes")}]
+
+
+def _generators(dataset):
+    """Those of a dataset, and of its transforms and their parts, by the path of attributes."""
+    numpy = sys.modules.get("numpy")
+    kinds = (torch.Generator, random.Random)
+    kinds += (numpy.random.Generator, numpy.random.RandomState) if numpy else ()
+    coming, seen = [("", dataset)], 0
+    while coming and seen < OBJECTS:
+        (path, one), seen = coming.pop(0), seen + 1
+        for name, value in [*getattr(one, "__dict__", {}).items()]:
+            for part in value if type(value) in (list, tuple) and len(value) < 20 else [value]:
+                if isinstance(part, kinds):
+                    yield f"{path}{name}", part
+                elif hasattr(part, "__dict__") and not isinstance(part, torch.Tensor | type):
+                    coming.append((f"{path}{name}.", part))
+
+
+@recorder.guarded
+def _note_draws(fetcher, number, before):
+    from _ddp_doctor import loaders  # which imports this
+
+    worker, after = get_worker_info(), {}
+    _take_states(after, fetcher.dataset)
+    drawn = {name: after[name] for name in after if before.get(name, after[name]) != after[name]}
+    loader, nth = coming if worker and coming else loaders.epoch_of(fetcher)
+    if drawn and loader is not None and nth < EPOCHS:
+        own = {"loader": loader, "nth": nth, "n": number, "states": drawn}
+        if not worker:
+            recorder.fact("draws", worker=-1, **own)
+            return
+        own = {"kind": "draws", "t": time.monotonic(), "pid": os.getppid(), **own}
+        line = json.dumps({**own, "worker": worker.id}) + "\n"
+        with contextlib.suppress(OSError):  # a rank's file; a worker has none
+            file = os.open(recorder.notes / f"{os.getppid()}.jsonl", os.O_WRONLY | os.O_APPEND)
+            os.write(file, line.encode())
+            os.close(file)
+
+
+def note_step(made):
+    """After step `made` of all: watch torch's functions in the next few, but never what dynamo may
+    have compiled, which would be compiled again."""
+    global _watched
+    wanted = made in STEPS and passes.is_one_of_several() and not _is_compiled()
+    if wanted != _watched:
+        _watched = wanted
+        for kind, names in KINDS.items():
+            for name in names:
+                now = getattr(torch, name)
+                setattr(torch, name, _drawing(kind, now) if wanted else now.__wrapped__)
+
+
+def _is_compiled():
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo and dynamo.counters["frames"])
+
+
+def _drawing(kind, draw):
+    @functools.wraps(draw)
+    def drawing(*args, **kwargs):
+        drawn = draw(*args, **kwargs)
+        if _watched and not recorder.compiling():
+            _note_drawn(kind, drawn, sys._getframe(1))
+        return drawn
+
+    return drawing
+
+
+@recorder.guarded
+def _note_drawn(kind, drawn, frame):
+    """Not what a library draws: its dropout may be alike."""
+    own = drawn.numel() > 1 and recorder.is_theirs(frame.f_code.co_filename)
+    if own and recorder.count("drawn") <= 200:
+        recorder.fact(
+            "drawn", of=kind, step=recorder.counts["step"], inside=passes.calls.running,
+            shape=[*drawn.shape], print=fingerprint(drawn), where=recorder.where(frame),
+        )  # fmt: skip
