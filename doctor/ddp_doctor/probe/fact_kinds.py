@@ -114,8 +114,8 @@ KINDS = {
         " added or unfroze it",
         "opt parameters",
     ),
-    "changed": _kind("weights (which) were written to between step n and the next", "opt n which"),
-    "written": _kind("a later such write", "opt n where"),
+    "changed": _kind("weights changed between step n and the next", "opt n"),
+    "written": _kind("a later such change", "opt where"),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",

@@ -19,7 +19,6 @@ stepping = None  # the one whose step runs; ZeroRedundancyOptimizer calls anothe
 steps, _used = {}, {}  # by number: its steps, and the passes it used
 _recent = {}  # by number: one that stepped, and how many steps of all there were
 _numbers = {}  # by id
-_versions = {}  # by number: of some parameters, after the last step
 
 
 def watch():
@@ -39,9 +38,8 @@ def _before_step(optimizer, args, kwargs):
 def _note_before_step(optimizer, closure):
     """A step with a closure makes its passes itself, as LBFGS does."""
     number = number_of(optimizer)
-    if number in _versions:
-        partings.note_before(number, steps.get(number, 0), parameters_of(optimizer),
-                             _versions[number])  # fmt: skip
+    if number in steps and passes.is_one_of_several():
+        partings.note_before(number, steps[number], parameters_of(optimizer))
     if recorder.EVERY and number in steps:
         prints = _prints(parameters_of(optimizer))
         n, rates = steps[number] + 1, _rates(optimizer)
@@ -85,7 +83,7 @@ def _after_step(optimizer, args, kwargs):
         _note_step(optimizer, opt)
         draws.note_step(recorder.counts["step"])
         if passes.is_one_of_several():
-            _versions[opt] = partings.note_stepped(opt, parameters_of(optimizer))
+            partings.note_stepped(opt, parameters_of(optimizer))
 
 
 def _follows_a_pass(optimizer):

@@ -1,9 +1,7 @@
 """Does memory grow with every step?"""
 
-import ast
-
 from ..rule import rule
-from .wording import trees
+from .wording import lines_with
 
 
 @rule("warning")
@@ -25,23 +23,7 @@ def graph_kept(run):
 
 
 def _line(run, function, name, kind):
-    """The line that adds to a variable: `name += x`, `name.append(x)`, `name[key] = x`."""
-    file, found = function.rpartition(":")[0], []
-    for path, tree in trees(run):
-        for node in ast.walk(tree) if path == file else ():
-            to = None
-            if isinstance(node, ast.AugAssign):
-                to = node.target
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                to = node.func.value if node.func.attr in ("append", "extend", "add") else None
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-                again = any(ast.unparse(part) == name for part in ast.walk(node.value)
-                            if isinstance(part, ast.Name | ast.Attribute))  # fmt: skip
-                to = node.targets[0] if again else None
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-                to = node.targets[0]
-            while isinstance(to, ast.Subscript):
-                to = to.value
-            if to is not None and ast.unparse(to).rpartition(".")[2] == name.rpartition(".")[2]:
-                found.append(node.lineno)
-    return f"{file}:{found[0]}" if found else None
+    """The line that adds to a variable: `name += x`, `name.append(x)`, `name[key] = x + name`."""
+    own = rf"\b{name.rpartition('.')[2]}\b(\[.*\])?"
+    adds = rf"{own}(\s*\+=|\.(append|extend|add)\(|\s*= .*\b{own})"
+    return next(iter(lines_with(run, adds, function.rpartition(":")[0])), None)

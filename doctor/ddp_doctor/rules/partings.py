@@ -1,8 +1,6 @@
 """Why replicas differ: what happened since they were equal."""
 
-import ast
-
-from .wording import ranks, trees
+from .wording import lines_with, ranks
 
 MISSING = {
     "added": "were added after DDP wrapped the model",
@@ -39,18 +37,15 @@ def why(run, opt, step, table):
     apart = [k for k in differ if len({own[k][1] for own in each}) > 1]  # their gradients differ
     if not differ or not any(row[1] for row in names[0]):
         return None
-    shown = _shown([names[0][k] for k in apart or differ], len(names[0]))
-    text = f"{_since(opt, step, table)}: {shown}"
-    rows = [names[0][k] for k in apart]
-    missing = [row for row in rows if row[4] != "reduced"]
-    if apart and missing:
-        how = missing[0][4]
-        place = next((row[5] for row in missing if row[5]), None)
+    rows = [names[0][k] for k in apart or differ]
+    missing = [row for row in rows if row[4] != "reduced"] if apart else []
+    text = f"{_since(opt, step, table)}: {_shown(missing or rows, len(names[0]))}"
+    if missing:
+        _, _, _, wrap, how, place = next((row for row in missing if row[5]), missing[0])
         if not place and how == "frozen":
             place = _unfreezing(run)
-        text = f"{_since(opt, step, table)}: {_shown(missing, len(names[0]))}; DDP does not reduce "
-        text += f"their gradients, because they {MISSING[how]}"
-        return text, place or missing[0][3] or facts[0]["where"], ADVICE["missing"]
+        text += f"; DDP does not reduce their gradients, because they {MISSING[how]}"
+        return text, place or wrap or facts[0]["where"], ADVICE["missing"]
     passes = {row[0]: row for row in facts[0]["passes"]}
     if apart and (own := passes.get(rows[0][2])):
         _, without, synced, last, line = own
@@ -93,14 +88,7 @@ def _shown(rows, number):
 
 def _unfreezing(run):
     """The only line that unfreezes by an assignment."""
-    lines = [
-        f"{path}:{node.lineno}"
-        for path, tree in trees(run)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and getattr(node.targets[0], "attr", "") == "requires_grad"
-        and not (isinstance(node.value, ast.Constant) and not node.value.value)
-    ]
+    lines = lines_with(run, r"\.requires_grad = (?!False)")
     return lines[0] if len(lines) == 1 else None
 
 

@@ -1,11 +1,9 @@
 """Are random numbers drawn twice: by ranks, by workers, in epochs?"""
 
-import ast
-
 from ..rule import rule
 from .drawn_samples import loaders_of, loadings
 from .sample_shares import _is_data_parallel
-from .wording import trees
+from .wording import lines_with
 
 GLOBAL = ("torch", "numpy", "random")  # states of a process
 RANKS = "all ranks"
@@ -74,10 +72,5 @@ def _who(states, parallel):
 
 def _made(run, name):
     """The line that makes a dataset's own generator."""
-    attribute = name.rpartition(".")[2]
-    for path, tree in trees(run) if name not in GLOBAL else ():
-        for node in ast.walk(tree):
-            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if made and getattr(node.targets[0], "attr", "") == attribute:
-                return f"{path}:{node.lineno}"
-    return None
+    own = rf"\.{name.rpartition('.')[2]}\s*(:.*)?= .*\("
+    return next(iter([] if name in GLOBAL else lines_with(run, own)), None)

@@ -13,7 +13,6 @@ from .drawn_samples import (
 )
 from .replicas import holds_parts, is_sharded
 
-
 ALIKE = (
     "The averaged gradient has seen less noise than you planned. Seed the random state with the"
     " rank, after the model is made."
