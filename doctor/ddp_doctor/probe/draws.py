@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import pickle
 import random
 import sys
 import time
@@ -52,39 +53,36 @@ def _watch_fetch(fetch):
 
 @recorder.guarded
 def _take_states(states, dataset):
-    """Checksums of the states of all generators that a dataset may use."""
-    states["torch"] = zlib.crc32(torch.default_generator.get_state().numpy())
-    states["random"] = hash(random.getstate()[1])
-    numpy = sys.modules.get("numpy")
-    if numpy:
-        states["numpy"] = zlib.crc32(repr(_state_of(numpy.random.mtrand._rand)).encode())
-    for name, generator in _generators(dataset):
-        states[name] = zlib.crc32(repr(_state_of(generator)).encode())
+    states.update((name, _print(generator)) for name, generator in _generators(dataset))
 
 
-def _state_of(generator):
-    if isinstance(generator, torch.Generator):
-        return generator.get_state().tolist()
-    if isinstance(generator, random.Random):
-        return generator.getstate()[1]
-    own = getattr(generator, "bit_generator", getattr(generator, "_bit_generator", None)).state
-    return [own, {k: v.tobytes() for k, v in own["state"].items() if hasattr(v, "tobytes")}]
+def _print(generator):
+    """A checksum of its state."""
+    if hasattr(generator, "bit_generator"):
+        state = generator.bit_generator.state
+    else:
+        state = getattr(generator, "get_state", getattr(generator, "getstate", None))()
+    state = state.numpy() if isinstance(state, torch.Tensor) else state
+    return zlib.crc32(pickle.dumps(state))
 
 
 def _generators(dataset):
-    """Those of a dataset, and of its transforms and their parts, by the path of attributes."""
-    numpy = sys.modules.get("numpy")
-    kinds = (torch.Generator, random.Random)
-    kinds += (numpy.random.Generator, numpy.random.RandomState) if numpy else ()
-    coming, seen = [("", dataset)], 0
-    while coming and seen < OBJECTS:
-        (path, one), seen = coming.pop(0), seen + 1
+    """Those of the process, and those of a dataset, its transforms and their parts, by path."""
+    kinds, numpy = [torch.Generator, random.Random], sys.modules.get("numpy")
+    yield "torch", torch.default_generator
+    yield "random", random._inst
+    if numpy:
+        kinds += numpy.random.Generator, numpy.random.RandomState
+        yield "numpy", numpy.random.mtrand._rand
+    found, seen = [("", dataset)], 0
+    while found and seen < OBJECTS:
+        (path, one), seen = found.pop(0), seen + 1
         for name, value in [*getattr(one, "__dict__", {}).items()]:
             for part in value if type(value) in (list, tuple) and len(value) < 20 else [value]:
-                if isinstance(part, kinds):
+                if isinstance(part, tuple(kinds)):
                     yield f"{path}{name}", part
                 elif hasattr(part, "__dict__") and not isinstance(part, torch.Tensor | type):
-                    coming.append((f"{path}{name}.", part))
+                    found.append((f"{path}{name}.", part))
 
 
 @recorder.guarded
@@ -130,7 +128,8 @@ def _drawing(kind, draw):
     @functools.wraps(draw)
     def drawing(*args, **kwargs):
         drawn = draw(*args, **kwargs)
-        if _watched and not recorder.compiling():
+        captured = drawn.is_cuda and torch.cuda.is_current_stream_capturing()
+        if _watched and recorder.is_recording() and not captured and not recorder.compiling():
             _note_drawn(kind, drawn, sys._getframe(1))
         return drawn
 

@@ -116,6 +116,7 @@ KINDS = {
     ),
     "changed": _kind("weights changed between step n and the next", "opt n"),
     "written": _kind("a later such change", "opt where"),
+    "judged": _kind("ReduceLROnPlateau got metric n", "n value where"),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last",

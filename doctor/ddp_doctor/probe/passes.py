@@ -46,7 +46,16 @@ def watch():
     autograd.grad = recorder.around(autograd.grad, _counting("grad"))
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = recorder.around(scheduler.step, _counting("scheduler"))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    plateau.step = recorder.around(plateau.step, _note_metric)
     recorder.at_end.append(_note_end)
+
+
+@recorder.guarded
+def _note_metric(scheduler, metrics, *_, **__):
+    """It reads the metric itself, so a GPU waits anyway."""
+    if is_one_of_several() and recorder.due(number := recorder.count("metric")):
+        recorder.fact("judged", n=number, value=float(metrics), where=recorder.where())
 
 
 def _counting(kind):

@@ -63,7 +63,8 @@ def why(run, opt, step, table):
     text += "; their gradients are equal on all ranks"
     if len({str(fact["rates"]) for fact in facts}) > 1:
         rates = " and ".join(f"{max(fact['rates']):g}" for fact in facts[:2])
-        return f"{text}, and the learning rates are {rates}", facts[0]["where"], ADVICE["rates"]
+        place = (run.first("judged") or facts[0])["where"]
+        return f"{text}, and the learning rates are {rates}", place, ADVICE["rates"]
     return _written(opt, step, table, text)
 
 
