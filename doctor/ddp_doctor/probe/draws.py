@@ -22,13 +22,13 @@ EPOCHS = 3
 OBJECTS = 100  # in a dataset, in which to look for generators
 STEPS = range(1, 8)  # after these, the functions are watched until the next step
 KINDS = {
-    "normal": ("randn", "randn_like", "normal"),
-    "uniform": ("rand", "rand_like"),
-    "integer": ("randint", "randint_like"),
-}
+    "randn": "normal", "randn_like": "normal", "normal": "normal", "rand": "uniform",
+    "rand_like": "uniform", "randint": "integer", "randint_like": "integer",
+}  # fmt: skip
 
 coming = None  # number and epoch of the loader whose iterator is being made
 _watched = False  # whether torch's functions are
+_plain = {}  # these functions, by name
 
 
 def watch():
@@ -106,22 +106,19 @@ def _note_draws(fetcher, number, before):
             os.close(file)
 
 
+@recorder.guarded
 def note_step(made):
     """After step `made` of all: watch torch's functions in the next few, but never what dynamo may
     have compiled, which would be compiled again."""
     global _watched
-    wanted = made in STEPS and passes.is_one_of_several() and not _is_compiled()
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    compiled = dynamo and dynamo.counters["frames"]
+    wanted = made in STEPS and passes.is_one_of_several() and not compiled
     if wanted != _watched:
         _watched = wanted
-        for kind, names in KINDS.items():
-            for name in names:
-                now = getattr(torch, name)
-                setattr(torch, name, _drawing(kind, now) if wanted else now.__wrapped__)
-
-
-def _is_compiled():
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(dynamo and dynamo.counters["frames"])
+        for name, kind in KINDS.items():
+            plain = _plain.setdefault(name, getattr(torch, name))
+            setattr(torch, name, _drawing(kind, plain) if wanted else plain)
 
 
 def _drawing(kind, draw):

@@ -7,10 +7,11 @@ import weakref
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import passes
-from _ddp_doctor.fingerprints import fingerprint, local
+from _ddp_doctor.fingerprints import fingerprint
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 MOST = 2000  # parameters of an optimizer to compare one by one
+SHARDS = "to_local", "_fsdp_flattened"  # attributes of FSDP's parameters, which it writes to
 WRITES = ("copy_", "lerp_", "mul_", "add_", "sub_", "div_", "fill_", "zero_", "clamp_")
 
 wrapped = weakref.WeakKeyDictionary()  # DDP: its Wrap
@@ -111,6 +112,7 @@ def _named(parameters):
     return [found.get(id(p)) or [passes.names.get(id(p)), *nowhere] for p in parameters]
 
 
+@recorder.guarded
 def note_stepped(opt, parameters):
     """After each step: what tells later, cheaply, whether something else has written."""
     _last[opt] = {w.number: (*w.passes,) for w in wrapped.values()}, _versions(parameters)
@@ -134,8 +136,8 @@ def note_before(opt, n, parameters):
         _left -= opt in _sought.values()
         if not _left:
             _stop()
-    elif changed and _left == 64 and not hasattr(parameters[0], "to_local"):
-        _sought.update((local(p).data_ptr(), opt) for p in parameters)
+    elif changed and _left == 64 and not any(hasattr(parameters[0], s) for s in SHARDS):
+        _sought.update((p.data_ptr(), opt) for p in parameters if p.numel())
         for name in WRITES:
             setattr(torch.Tensor, name, _asked(getattr(torch.Tensor, name)))
 

@@ -34,25 +34,22 @@ def decision_of_one_rank(run):
     The other ranks evaluated other samples, so another checkpoint may be the best, and each run
     chooses by fewer samples than it has. All-reduce sum and count of the metric before you compare.
     """
-    if not run.first("replicated"):
-        return
-    for worker in run.replicas[:1]:
-        told, alone = loadings(run), []
+    for worker in run.replicas[:1] if run.first("replicated") else ():
         begins = [fact["t"] for fact in worker.all("loading")] + [float("inf")]
-        joins = [
-            f["t"] for f in worker.all("collective") if f["what"].startswith(JOINING)
-        ] + [f["t"] for f in worker.all("peer")]
+        sent = worker.all("collective", "peer")
+        joins = [f["t"] for f in sent if f["kind"] == "peer" or f["what"].startswith(JOINING)]
+        alone = []
         for epoch in epochs_of(worker, training=False):
-            loading = told[worker, epoch["loader"]]
+            loading = loadings(run)[worker, epoch["loader"]]
             begin = max(t for t in begins if t < epoch["t"])
             end = min(t for t in begins if t > epoch["t"])
-            if not epoch["whole"] or loading["replicas"] != len(run.replicas):
-                continue
-            if any(begin < t < end for t in joins):
-                return
-            alone += [(loading, epoch, f) for f in worker.all("saved") if epoch["t"] < f["t"] < end]
-        files = {f["where"].rpartition(":")[0] for _, _, f in alone if f["where"]}
-        pattern = r"\bif\b.*(\bbest\w*|_best\b).*[<>]|\bif\b.*[<>].*(\bbest|_best\b)"
+            if epoch["whole"] and loading["replicas"] == len(run.replicas):
+                if any(begin < t < end for t in joins):
+                    return
+                saves = [f for f in worker.all("saved") if epoch["t"] < f["t"] < end]
+                alone += [(loading, epoch, fact["where"] or "") for fact in saves]
+        files = {where.rpartition(":")[0] for _, _, where in alone}
+        pattern = r"\bif\b.*(\bbest|_best\b).*[<>]|\bif\b.*[<>].*(\bbest|_best\b)"
         lines = [line for file in sorted(files) for line in lines_with(run, pattern, file)]
         if lines and 0 < worker.counts.get("call", 0) <= MOST_CALLS:
             loading, epoch, _ = alone[0]
