@@ -60,14 +60,20 @@ def _alike(run):
 
 def _who(states, parallel):
     """`states`: by rank, epoch and worker."""
-    keys = sorted(key for key in states if len(states[key]) > 1)
-    pairs = [(a, b) for a in keys for b in keys if a < b and states[a] == states[b]]
+    keys = sorted(states)
+    pairs = [(a, b) for a in keys for b in keys if a < b and _equal(states[a], states[b])]
     found = {
         "all workers of a rank": any(a[:2] == b[:2] for a, b in pairs),
         "every epoch": any(a[::2] == b[::2] for a, b in pairs),
         RANKS: parallel and any(a[1:] == b[1:] for a, b in pairs),
     }
     return [who for who, alike in found.items() if alike]
+
+
+def _equal(one, other):
+    """After the same fetches, at least two."""
+    both = one.keys() & other.keys()
+    return len(both) > 1 and all(one[n] == other[n] for n in both)
 
 
 def _made(run, name):
