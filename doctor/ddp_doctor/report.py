@@ -87,8 +87,7 @@ def _block(finding, whole, width):
         first += f": {textwrap.shorten(seen, 120, placeholder=' …')}"
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         first = f"\033[{COLORS[severity]}m{first}\033[0m"
-    advice = finding.advice or finding.rule.advice
-    texts = (finding.rule.sentence, f"Seen: {seen.rstrip('.')}.", advice) if whole else ()
+    texts = (finding.rule.sentence, f"Seen: {seen.rstrip('.')}.", finding.advice) if whole else ()
     return "\n".join([first, *(_filled(f"    {text}", width) for text in texts)])
 
 
@@ -109,7 +108,7 @@ def as_json(one: Diagnosis) -> dict:
                 "sentence": finding.rule.sentence,
                 "evidence": finding.evidence,
                 "where": finding.where,
-                "advice": finding.advice or finding.rule.advice,
+                "advice": finding.advice,
             }
             for finding in one.findings
         ],

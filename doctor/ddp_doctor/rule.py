@@ -17,7 +17,7 @@ class Rule:
     severity: str
     sentence: str
     advice: str
-    find: Callable[[Run], Iterator[tuple]]
+    find: Callable[[Run], Iterator[tuple]]  # evidence, a line or None, perhaps advice
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,11 @@ class Finding:
     rule: Rule
     evidence: str
     where: str | None
-    advice: str | None = None
+    fitting: str | None = None  # advice for this evidence, in place of the rule's
+
+    @property
+    def advice(self) -> str:
+        return self.fitting or self.rule.advice
 
     @property
     def order(self) -> int:
@@ -38,9 +42,10 @@ class Finding:
 
 
 def rule(severity: str):
-    """Turn a function that yields evidence and places, and perhaps advice, into a rule.
+    """Turn a function that yields evidence and places into a rule.
 
-    Its docstring is the sentence and, below that, the advice. Its name is the rule's.
+    Its docstring is the sentence and, below that, the advice. Its name is the rule's. What it
+    yields may end with advice that fits the evidence better.
     """
 
     def make(function):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import around, exceptions, imports, passes
+from _ddp_doctor import around, exceptions, imports, partings, passes
 from _ddp_doctor.fingerprints import tensors_in
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -38,6 +38,7 @@ def watch():
     BaseProcess._bootstrap = _started(BaseProcess._bootstrap)
     threading.Barrier.wait = around(threading.Barrier.wait, after=recorder.noting("done"))
     DDP.__init__ = around(DDP.__init__, _begin_ddp, _note_ddp)
+    partings.watch()
     DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
     for name in COLLECTIVES:
         replace(name, functools.partial(_collective, name))
@@ -137,6 +138,7 @@ def _begin_buffers(ddp):
 def _note_ddp(ddp, module, *_, **__):
     recorder.fact("done")
     passes.replicated.update(map(id, [module, *module.parameters()]))
+    partings.note_wrapped(ddp)
     ignored = sum(name in ddp.parameters_to_ignore for name, _ in module.named_parameters())
     recorder.fact(
         "replicated", unused=ddp.find_unused_parameters, through=type(module).__name__,

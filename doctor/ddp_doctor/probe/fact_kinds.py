@@ -98,6 +98,11 @@ KINDS = {
     ),
     "backward": _kind("a backward pass began; of a process alone, not of each", "where"),
     "losses": _kind("of backward passes, from number `first`, if there are ranks", "first values"),
+    "kept": _kind(
+        "at a step, all graphs of the first steps are alive; names: of variables that lead to"
+        " them, each with the first line of its function and its type",
+        "step graphs names where",
+    ),
     # optimizers
     "first": _kind(
         "before an optimizer's first step; numbers: of its parameters; halves: with --restart",
@@ -112,9 +117,21 @@ KINDS = {
     "step": _kind(
         "after step n; norm: of the gradient; without: names of parameters without one; reached: a"
         " number that the fingerprints look at has a gradient; through, in_train_mode: of the last"
-        " forward pass",
-        f"opt n type {REPLICA} norm without reached backwards where loader through in_train_mode",
+        " forward pass; each: the fingerprints of each parameter and of its gradient; passes: since"
+        " the last step, of each DDP object, those in no_sync and others, whether the last was"
+        " synced, and a line of no_sync",
+        f"opt n type {REPLICA} rates each passes norm without reached backwards where loader"
+        " through in_train_mode",
     ),
+    "named": _kind(
+        "the parameters of an optimizer, in order: name; model, number and line of its DDP object;"
+        " how that has it: reduced, frozen when it was wrapped, added since, outside; a line that"
+        " added or unfroze it",
+        "opt parameters",
+    ),
+    "changed": _kind("weights changed between step n and the next", "opt n"),
+    "written": _kind("a later such change", "opt where"),
+    "judged": _kind("ReduceLROnPlateau got metric n", "n value where"),
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last;"
@@ -150,6 +167,15 @@ KINDS = {
         "an iteration ended; order: a checksum of the indices, which are in `file`; did: what was"
         " done with its batches; backwards: passes that began meanwhile",
         "loader nth drawn taken whole order where did backwards file",
+    ),
+    "draws": _kind(
+        "a worker's fetch n of an epoch used random numbers; states: of the generators that it"
+        " moved, afterwards",
+        "loader nth worker n states",
+    ),
+    "drawn": _kind(
+        "a line drew random numbers (of: their distribution) after a step; inside: a forward pass",
+        "of step inside shape print where",
     ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
     # files

@@ -12,7 +12,7 @@ import zlib
 
 import _ddp_doctor as recorder
 import torch.distributed as dist
-from _ddp_doctor import around, passes, samplers, sketches
+from _ddp_doctor import around, draws, passes, samplers, sketches
 from _ddp_doctor.fingerprints import fingerprint, tensors_in
 from torch.utils.data import (
     DataLoader,
@@ -74,6 +74,7 @@ class Epoch:
 
 
 def watch():
+    draws.watch()
     DataLoader.__init__ = around(DataLoader.__init__, after=_note_made)
     Subset.__init__ = around(Subset.__init__, after=_note_made)
     DataLoader.__iter__ = _watch_iter(DataLoader.__iter__)
@@ -94,6 +95,7 @@ def _watch_iter(make):
         global _making
         _early.clear()
         outer, _making = _making, True
+        _note_coming(self)
         try:
             iterator = counted(self)
         finally:
@@ -128,14 +130,33 @@ def _watch_next(advance):
     return wrapped
 
 
-@recorder.guarded
-def _begin(loader, iterator):
+def _number_of(loader):
     if id(loader) not in _numbers:
         made = _made.get(loader)
         before = sum(_made.get(other) == made for other in _loaders)
         _numbers[id(loader)] = zlib.crc32(f"{made} {before}".encode())
         _loaders.append(loader)
-    number = _numbers[id(loader)]
+    return _numbers[id(loader)]
+
+
+@recorder.guarded
+def _note_coming(loader):
+    """For the workers, which start now."""
+    number = _number_of(loader)
+    draws.coming = number, recorder.counts.get(f"iterations of loader {number}", 0)
+
+
+def epoch_of(fetcher):
+    """The epoch in which the process itself fetches samples."""
+    for epoch in _epochs.values():
+        if getattr(epoch.iterator(), "_dataset_fetcher", None) is fetcher:
+            return epoch.loader, epoch.nth
+    return None, 0
+
+
+@recorder.guarded
+def _begin(loader, iterator):
+    number = _number_of(loader)
     left = [key for key, e in _epochs.items() if e.loader == number or key == id(iterator)]
     for key in left:
         _epochs.pop(key).end()

@@ -6,7 +6,7 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import beside, passes
+from _ddp_doctor import beside, draws, partings, passes
 from _ddp_doctor.fingerprints import fingerprint, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
@@ -43,6 +43,8 @@ def _before_step(optimizer, args, kwargs):
 def _note_before_step(optimizer, closure):
     """A step with a closure makes its passes itself, as LBFGS does."""
     number = number_of(optimizer)
+    if number in steps and passes.is_one_of_several():
+        partings.note_before(number, steps[number], parameters_of(optimizer))
     if recorder.EVERY and number in steps:
         prints = _prints(parameters_of(optimizer))
         n, rates = steps[number] + 1, _rates(optimizer)
@@ -87,6 +89,9 @@ def _after_step(optimizer, args, kwargs):
         _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
         _note_window(opt)
         _note_step(optimizer, opt)
+        draws.note_step(recorder.counts["step"])
+        if passes.is_one_of_several():
+            partings.note_stepped(opt, parameters_of(optimizer))
 
 
 def made(optimizer):
@@ -130,13 +135,15 @@ def _note_step(optimizer, opt):
         return
     passes.write_losses()
     parameters, replica = parameters_of(optimizer), _replica(optimizer)
+    apart = partings.of_step(opt, parameters)
     moments.append((opt, {"step": recorder.counts["step"], "made": {**steps}}, replica))
     gradients = [local(p.grad) for p in parameters if p.grad is not None]
     squares = [float(g.float().pow(2).sum()) for g in gradients]
     dense = [p for p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     names = [passes.names.get(id(p)) for p in parameters if p.grad is None]
     recorder.fact(
-        "step", opt=opt, n=number, type=type(optimizer).__name__, **replica,
+        "step", opt=opt, n=number, type=type(optimizer).__name__, **replica, **apart,
+        rates=_rates(optimizer),
         norm=math.sqrt(sum(squares)) if gradients else None, without=[*filter(None, names)][:20],
         reached=any(bool(some(local(p.grad)).any()) for p in dense),
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),

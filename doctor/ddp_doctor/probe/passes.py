@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import causality
+from _ddp_doctor import causality, kept
 from _ddp_doctor.fingerprints import fingerprint, local, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -44,7 +44,16 @@ def watch():
     averages.update_bn = unnoticed()(averages.update_bn)
     torch.jit.trace = unnoticed()(torch.jit.trace)  # its graph would have our calls, too
     autograd.grad = recorder.around(autograd.grad, _counting("grad"))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    plateau.step = recorder.around(plateau.step, _note_metric)
     recorder.at_end.append(_note_end)
+
+
+@recorder.guarded
+def _note_metric(scheduler, metrics, *_, **__):
+    """It reads the metric itself, so a GPU waits anyway."""
+    if is_one_of_several() and recorder.due(number := recorder.count("metric")):
+        recorder.fact("judged", n=number, value=float(metrics), where=recorder.where())
 
 
 def _counting(kind):
@@ -92,6 +101,8 @@ def _watched(call):
             output = call(module, *args, **kwargs)
         if inputs and threading.current_thread() is threading.main_thread():
             _note_forward(module, args, kwargs, inputs)
+        elif replicated and "bypass" not in recorder.counts:
+            _note_part(module)
         return output
 
     return wrapped
@@ -142,6 +153,17 @@ def _note_forward(module, args, kwargs, inputs):
             causality.attempt(model, args, kwargs)
 
 
+@recorder.guarded
+def _note_part(module):
+    """A part of a model in DDP, called with another model's output."""
+    parameter = next(iter(module.parameters()), None)
+    if id(parameter) in replicated and torch.is_grad_enabled():
+        if any(isinstance(part, DDP) for part in module.modules()):
+            return
+        recorder.count("bypass")
+        recorder.fact("bypass", **_bypass())
+
+
 def _bypass():
     """What is called in place of DDP, and where.
 
@@ -150,8 +172,10 @@ def _bypass():
     frame = sys._getframe()
     while frame:
         own = frame.f_locals.get("self")
-        if frame.f_code.co_name == "forward" and id(own) in replicated:
-            return {"through": type(own).__name__, "where": recorder.where(frame.f_back)}
+        if isinstance(own, torch.nn.Module) and id(own) in replicated:
+            method = frame.f_code.co_name
+            name = type(own).__name__ + (f".{method}" if method != "forward" else "")
+            return {"through": name, "where": recorder.where(frame.f_back)}
         frame = frame.f_back
     return {"through": through, "where": recorder.where()}
 
@@ -195,7 +219,8 @@ def _begin_backward(tensors=(), *_, **__):
         _note_loss(number, tensors_in([tensors]))
 
 
-def _end_backward(*_, **__):
+def _end_backward(tensors=(), *_, **__):
+    kept.note_backward(tensors_in([tensors]))
     if _noted:
         _note_done()
 

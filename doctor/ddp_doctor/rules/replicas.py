@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from ..rule import rule
+from . import partings
 from .wording import ranks, where
 
 
@@ -76,6 +77,9 @@ def diverged(run):
     since = "before the first step" if len(begins) > 1 else f"after step {step}"
     since += f" (not yet after step {equal[-1]})" if equal and len(begins) == 1 else ""
     bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
+    if len(begins) == 1 and (found := partings.why(run, opt, step, table)):
+        yield found
+        return
     cause = "" if run.first("replicated") else "; no model is in DDP"
     if bypass:
         cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"

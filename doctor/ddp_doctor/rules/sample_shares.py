@@ -13,6 +13,11 @@ from .drawn_samples import (
 )
 from .replicas import holds_parts, is_sharded
 
+ALIKE = (
+    "The averaged gradient has seen less noise than you planned. Seed the random state with the"
+    " rank, after the model is made."
+)
+
 
 def _is_data_parallel(run):
     """Not if layers or sequences are split: then all ranks need the same batch."""
@@ -48,7 +53,7 @@ def same_batches(run):
 
 @rule("warning")
 def same_noise(run):
-    """Every rank draws the same random inputs.
+    """Every rank draws the same random numbers.
 
     On these inputs all ranks compute the same, so one rank would do. Seed the random state with the
     rank, after the model is made.
@@ -71,6 +76,29 @@ def same_noise(run):
                 f"passes of {facts[0]['through']} here, but not elsewhere"
             ), where
             return
+    if found := next(_drawn_alike(one, other), None):
+        yield found
+
+
+def _drawn_alike(one, other):
+    """Lines that drew the same noise. Uniform numbers may decide what is dropped, and whole ones
+    choose samples, of which each rank then takes its part: they count if a pass had them."""
+    forward = one.all("forward")
+    sizes, inputs = {f["samples"] for f in forward}, {i for f in forward for i in f["inputs"]}
+    lines = {}
+    for fact in one.all("drawn"):
+        batch = fact["inside"] or fact["shape"][0] in sizes
+        noise = fact["of"] == "normal" or (fact["of"] == "uniform" and not fact["inside"])
+        if fact["print"] in inputs or (noise and batch):
+            lines.setdefault(fact["where"], []).append(fact)
+    for where, facts in lines.items():
+        prints = [fact["print"] for fact in facts]
+        there = [fact["print"] for fact in other.all("drawn") if fact["where"] == where]
+        if len({*prints}) == len(prints) > 2 and {*prints} <= {*there}:
+            first, last = facts[0]["step"] + 1, facts[-1]["step"] + 1
+            yield (
+                f"{one.name} and {other.name} drew the same numbers here in steps {first} to {last}"
+            ), where, ALIKE
 
 
 @rule("error")

@@ -1,6 +1,7 @@
 """How findings name ranks and places."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..recorded_run import Run, Worker
@@ -42,3 +43,13 @@ def constants(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in alone:
             yield node.lineno, str(node.value)
+
+
+def lines_with(run: Run, pattern: str, file: str | None = None) -> list[str]:
+    """The places in the user's own files, or in one, where a line has this pattern."""
+    return [
+        f"{path}:{number}"
+        for path, text in run.sources.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if file in (None, path) and re.search(pattern, line)
+    ]

@@ -1,0 +1,60 @@
+"""Does one rank's part of the samples decide something?"""
+
+from ..rule import rule
+from .drawn_samples import epochs_of, loadings
+from .wording import lines_with
+
+JOINING = ("all_reduce", "reduce", "gather", "all_gather", "all_to_all")
+MOST_CALLS = 20_000  # that the probe writes as facts
+
+
+@rule("warning")
+def metric_of_one_rank(run):
+    """A scheduler gets another metric on each rank.
+
+    Sooner or later it lowers the learning rate on one rank only, and the replicas differ. Give it
+    the mean over all ranks: all-reduce sum and count first.
+    """
+    tables = [{fact["n"]: fact for fact in worker.all("judged")} for worker in run.replicas]
+    if len(tables) < 2 or not run.first("replicated"):
+        return
+    for n in sorted(set.intersection(*map(set, tables))):
+        one, other = (table[n]["value"] for table in tables[:2])
+        if abs(one - other) > 1e-3 * max(abs(one), abs(other)):
+            yield (
+                f"ReduceLROnPlateau got {one:.4g} on rank 0 and {other:.4g} on rank 1, in call {n}"
+            ), tables[0][n]["where"]
+            return
+
+
+@rule("warning")
+def decision_of_one_rank(run):
+    """One rank's part of the evaluation chooses the checkpoint.
+
+    The other ranks evaluated other samples, so another checkpoint may be the best, and each run
+    chooses by fewer samples than it has. All-reduce sum and count of the metric before you compare.
+    """
+    for worker in run.replicas[:1] if run.first("replicated") else ():
+        begins = [fact["t"] for fact in worker.all("loading")] + [float("inf")]
+        sent = worker.all("collective", "peer")
+        joins = [f["t"] for f in sent if f["kind"] == "peer" or f["what"].startswith(JOINING)]
+        alone = []
+        for epoch in epochs_of(worker, training=False):
+            loading = loadings(run)[worker, epoch["loader"]]
+            begin = max(t for t in begins if t < epoch["t"])
+            end = min(t for t in begins if t > epoch["t"])
+            if epoch["whole"] and loading["replicas"] == len(run.replicas):
+                if any(begin < t < end for t in joins):
+                    return
+                saves = [f for f in worker.all("saved") if epoch["t"] < f["t"] < end]
+                alone += [(loading, epoch, fact["where"] or "") for fact in saves]
+        files = {where.rpartition(":")[0] for _, _, where in alone}
+        pattern = r"\bif\b.*(\bbest|_best\b).*[<>]|\bif\b.*[<>].*(\bbest|_best\b)"
+        lines = [line for file in sorted(files) for line in lines_with(run, pattern, file)]
+        if lines and 0 < worker.counts.get("call", 0) <= MOST_CALLS:
+            loading, epoch, _ = alone[0]
+            number = len(epochs_of(worker, loading["loader"], training=False))
+            yield (
+                f"{worker.name} evaluates {epoch['drawn']} of {loading['size']} samples, {number} "
+                "times, and no collective joins what the ranks found"
+            ), lines[0]
