@@ -11,7 +11,6 @@ import weakref
 import zlib
 
 import _ddp_doctor as recorder
-import torch.distributed as dist
 from _ddp_doctor import around, draws, passes, samplers, sketches
 from _ddp_doctor.fingerprints import fingerprint, tensors_in
 from torch.utils.data import (
@@ -168,7 +167,7 @@ def _begin(loader, iterator):
 
 
 def _describe(loader, epoch):
-    sampler, dataset = _distributed(loader), loader.dataset
+    sampler, dataset = samplers.distributed(loader), loader.dataset
     indices = cut = None
     while (part := _subset(dataset)) is not None:
         numbers, cut = [int(index) for index in part.indices], _made.get(part)
@@ -186,7 +185,7 @@ def _describe(loader, epoch):
     def own(name, other=None):  # a subclass may lack some
         return getattr(sampler, name, None) if shared else other
 
-    divides = not shared and passes.is_one_of_several() and _divides(sampler)
+    divides = not shared and passes.is_one_of_several() and samplers.divides(sampler)
     shuffles = getattr(sampler, "shuffle", 0) is True or isinstance(sampler, RandomSampler)
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
@@ -201,12 +200,6 @@ def _describe(loader, epoch):
         replacement=getattr(sampler, "replacement", False), epoch=getattr(sampler, "epoch", None),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
     )  # fmt: skip
-
-
-def _divides(sampler):
-    """Whether it has this rank, as a sampler of the script's own that repeats augmentations."""
-    own = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
-    return own == (dist.get_world_size(), dist.get_rank())
 
 
 def _has_no_index(dataset, collate):
@@ -235,17 +228,6 @@ def _subset(dataset):
     subsets = [part for part in inside if isinstance(part, Subset)]
     alone = len(subsets) == 1 and len(subsets[0]) == _length(dataset)
     return subsets[0] if alone or isinstance(dataset, Subset) else None
-
-
-def _distributed(loader):
-    """Its sampler; if a DistributedSampler is inside, that."""
-    found = [loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler]
-    for sampler in found:
-        while sampler is not None and not isinstance(sampler, DistributedSampler):
-            sampler = getattr(sampler, "sampler", None)
-        if sampler is not None:
-            return sampler
-    return loader.sampler if loader.batch_sampler is None else found[1] or loader.batch_sampler
 
 
 def _length(dataset):

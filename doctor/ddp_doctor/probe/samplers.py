@@ -1,8 +1,9 @@
-"""Whether a sampler of the script's own is meant to draw another order in each epoch."""
+"""What the sampler of a loader is, and whether one of the script's own draws an order."""
 
 import inspect
 
-from torch.utils.data import Sampler
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler, Sampler
 
 DRAWS = {"permutation", "randperm", "sample", "shuffle"}  # also of numpy
 
@@ -32,3 +33,20 @@ def draws(loader):
                 if any(DRAWS & {*c.co_names} for c in nested):
                     return True
     return False
+
+
+def divides(sampler):
+    """Whether it has this rank, as a sampler of the script's own that repeats augmentations."""
+    own = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    return own == (dist.get_world_size(), dist.get_rank())
+
+
+def distributed(loader):
+    """Its sampler; if a DistributedSampler is inside, that."""
+    found = [loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler]
+    for sampler in found:
+        while sampler is not None and not isinstance(sampler, DistributedSampler):
+            sampler = getattr(sampler, "sampler", None)
+        if sampler is not None:
+            return sampler
+    return loader.sampler if loader.batch_sampler is None else found[1] or loader.batch_sampler

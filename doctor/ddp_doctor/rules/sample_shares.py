@@ -216,7 +216,7 @@ def _reordered(facts):
     shares = all(fact["replicas"] or fact["divides"] for fact in facts)
     for name, (items, order, *whole) in first.items():
         known = [other.get(name, [None, order]) for other in others]
-        alike = shares or not whole if all(one[0] == items for one in known) else False
+        alike = all(one[0] == items for one in known) and (shares or not whole)
         if alike and any(one[1] != order for one in known):
             return name
     return None
