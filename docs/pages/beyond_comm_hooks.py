@@ -156,7 +156,7 @@ panes[0].invert_yaxis()
 # What a rank has not sent yet is *state*. So are the factors, with which the next step begins (a
 # *warm start*):
 #
-# - **Memory.** It takes as much as the gradients.
+# - **Memory.** The unsent part takes as much as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and here one rank per node saves.

@@ -186,9 +186,9 @@ for panel, result in zip(axes, results, strict=True):
 axes[0].set(ylabel="% of the tokens")
 
 # %% [markdown]
-# The balancing loss works against the text's: on this small text, that one ends slightly higher
-# (3.27 against 3.26). DeepSeek-V3 instead adds a number to each expert's score, only when it
-# chooses, and raises it while the expert has too little to do (`Wang et al. 2024
+# The balancing loss works against the text's loss, which ends slightly higher with it (3.27 against
+# 3.26). DeepSeek-V3 instead adds a number to each expert's score, only when it chooses, and raises
+# it while the expert has too little to do (`Wang et al. 2024
 # <https://arxiv.org/abs/2408.15664>`__).
 
 # %% [markdown]

@@ -137,8 +137,8 @@ FSDP: each process keeps a shard
 # What it costs
 # -------------
 #
-# Here are the collectives of one process of eight in a step of two micro-batches, with the bytes of
-# the whole tensors. They are counted over torch's ``fake`` backend, which answers at once and so
+# Here are the collectives of one process of eight in a step of two micro-batches, with the
+# sum of their whole tensors' bytes. They are counted over torch's ``fake`` backend, which answers at once and so
 # says nothing about time:
 #
 # .. run::
@@ -150,8 +150,8 @@ FSDP: each process keeps a shard
 #   sends up to three with one micro-batch: one for the gradients, and one for each time that the
 #   weights are gathered. ``fully_shard(part, reshard_after_forward=False)`` keeps a block whole
 #   from forward to backward, which saves one of the three and costs the memory. The root, sharded
-#   last, is kept by default, because ``backward()`` needs it first, so four modules are gathered
-#   seven times in a micro-batch.
+#   last, is kept by default, because ``backward()`` needs it first, so four modules take seven
+#   all-gathers per micro-batch.
 # - **Precision.** Under autocast FSDP gathers fp32. ``fully_shard(part,
 #   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))`` gathers half as many bytes, and
 #   sends gradients in ``bfloat16``, too. ``reduce_dtype=torch.float32`` keeps their sums in fp32.
@@ -172,9 +172,9 @@ FSDP: each process keeps a shard
 # From FullyShardedDataParallel
 # -----------------------------
 #
-# The first version of FSDP, ``FullyShardedDataParallel``, wraps a module, and lays the parameters of
-# what is wrapped together in one flat tensor. ``fully_shard``, the second, changes the module itself
-# and keeps each parameter, which may have its own type or be frozen. What a script of the first
+# The first version of FSDP, ``FullyShardedDataParallel``, wraps a module, and lays that module's
+# parameters in one flat tensor. ``fully_shard``, the second, changes the module itself and keeps each
+# parameter, of which some may be frozen. What a script of the first
 # version says, and what the second wants:
 #
 # ====================================  ============================================================

@@ -140,8 +140,8 @@ How far does it scale?
 #   slower: in slices, and at lengths where it is most of the work. The formulas give it the same
 #   share of the peak as a product. So ``predict`` is too kind to it. It tries slices of 16,384
 #   tokens or more only.
-# - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas have the bubble, 3 % more of
-#   it. MegaScale lost 7 %, Megatron-LM 15. The authors name the rest: ranks that send late, slow
+# - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict only a longer
+#   bubble, 3 %. MegaScale lost 7 %, Megatron-LM 15. The authors name the rest: ranks that send late, slow
 #   machines, congestion. That is what most of their work went into.
 # - **GPT-2 in llm.c** beat the prediction by 4 and 9 %, the more the larger it was: larger products
 #   again.
@@ -285,7 +285,7 @@ axes.legend()
 #
 #       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP alone
 #       fits if it computes the activations again, a third more arithmetic. Eight GPUs that share the
-#       layers keep an eighth of them each, and need not. Two stages of a pipeline gain 3 % more, since
+#       layers keep an eighth each, and need not recompute. Two stages of a pipeline gain 3 % more, since
 #       each GPU then gathers half of the layers:
 #
 #       .. run::

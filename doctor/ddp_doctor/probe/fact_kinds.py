@@ -98,7 +98,7 @@ KINDS = {
     ),
     "backward": _kind("a backward pass began; of a process alone, not of each", "where"),
     "losses": _kind("of backward passes, from number `first`, if there are ranks", "first values"),
-    "kept": _kind(
+    "graphs": _kind(
         "at a step, all graphs of the first steps are alive; names: of variables that lead to"
         " them, each with the first line of its function and its type",
         "step graphs names where",

@@ -38,7 +38,7 @@ def note_backward(tensors):
         alive = {id(mark()) for mark in _marks if mark()}
         if len(alive) == EARLY:
             names = [*itertools.islice(_keepers(alive), 4)]
-            recorder.fact("kept", step=made, graphs=EARLY, names=names, where=recorder.where())
+            recorder.fact("graphs", step=made, graphs=EARLY, names=names, where=recorder.where())
             _looks[:] = LOOKS  # once is enough
 
 

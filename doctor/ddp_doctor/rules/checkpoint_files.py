@@ -166,7 +166,7 @@ def wrapped_names(run):
 
 @rule("error")
 def keys_unmatched(run):
-    """A checkpoint was loaded, but its keys match little or nothing of the model.
+    """A checkpoint was loaded, but many of its keys have no place in the model.
 
     With `strict=False` this is no error, and the training begins with weights that are not those
     of the file. Remove what wrappers add to the keys, or add it; look at what `load_state_dict`

@@ -8,9 +8,9 @@ from .endings import hung, trained
 IDLE = 30  # seconds without work or writes, in any process: no step is as quiet
 SERVING = "_worker_loop"  # of torch's loader: what called it is the parent's
 WORKER = (
-    "A fork copies a lock that another thread holds, and nobody releases the copy: start threads "
-    "after the loader's workers, make what has locks in the worker, or give the loader "
-    '`multiprocessing_context="spawn"`.'
+    "If it waits for a lock: a fork copies one that another thread holds, and nothing releases the "
+    "copy, so start threads after the loader's workers, or create locks inside of them. If it works, "
+    "it only needs more time: give a higher `--limit`."
 )
 
 
@@ -18,8 +18,8 @@ WORKER = (
 def stuck(run):
     """The run makes no progress until it is ended.
 
-    If a process waits there, look for what should end that. If it is work that only needs more
-    time, give a higher `--limit`.
+    If a process waits at that line, look for what should end the wait. If it is work that only
+    needs more time, give a higher `--limit`.
     """
     late = run.first("late")
     if not late or [*hung(run)]:

@@ -14,7 +14,7 @@ LONG = 60  # seconds
 NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|ProcessGroupNCCL"
                     "|NCCL built in|_cuda_setDevice|CUDA driver initialization", re.I)  # fmt: skip
 EXITED = re.compile(r"exitcode: (-\d+)\) local_rank: \d+ \(pid: (\d+)\)")  # by torchrun
-ON_CPU = "The script needs a GPU, and this machine offers none. Add `--cpu 2` to run it without."
+ON_CPU = "The script needs a GPU, and PyTorch finds none here. Add `--cpu 2` to run it without."
 KILLED = "It raised no exception: read what it printed last, above the launcher's own traceback."
 
 

@@ -8,11 +8,11 @@ from .wording import lines_with
 def graph_kept(run):
     """The graphs of earlier steps stay in memory.
 
-    Memory grows with every step that adds to it. A tensor that depends on the weights keeps
+    Memory grows with every step. A tensor that depends on the weights keeps
     the graph that made it. Keep `loss.detach()` or `loss.item()` in place of `loss`, and detach
     outputs before you collect them.
     """
-    for fact in run.all("kept")[:1]:
+    for fact in run.all("graphs")[:1]:
         lines = [_line(run, *name) for name in fact["names"]]
         by = [f"`{name}` ({kind})" for _, name, kind in fact["names"]]
         told = f", in {' and '.join(dict.fromkeys(by))}" if by else ""

@@ -10,13 +10,13 @@ MISSING = {
 ADVICE = {
     "missing": "DDP's reducer has the parameters that the model had, and that required gradients,"
     " when it was wrapped. Add, replace and unfreeze parameters first, and wrap the model"
-    " then; wrap it anew when you unfreeze some later.",
-    "no_sync": "DDP reduces what has accumulated in the first backward pass of a forward pass that"
-    " ran outside of `no_sync`. This must be the last one before `optimizer.step()`.",
+    " then; wrap it anew when you unfreeze some later. A second model needs a DDP object, too.",
+    "no_sync": "In the first backward pass of a forward pass outside of `no_sync`, DDP reduces what"
+    " has accumulated. This must be the last one before `optimizer.step()`.",
     "bypass": "DDP prepares the reduction in its own `forward`. Call the DDP object, and let its"
     " model's `forward` call the method that you need.",
     "rates": "Averaged gradients make equal steps only with equal learning rates. Give a scheduler"
-    " the mean over all ranks, and give no rank a rate of its own.",
+    " the metric's mean over all ranks, and give no rank a rate of its own.",
     "write": "DDP broadcasts weights once, when it wraps the model. What changes them later must do"
     " so on every rank, from equal values; or broadcast them afterwards.",
 }

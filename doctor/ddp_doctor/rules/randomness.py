@@ -13,10 +13,10 @@ RANKS = "all ranks"
 def draws_alike(run):
     """A dataset draws the same random numbers several times.
 
-    Samples get the same augmentation or noise, so there is less variety than you planned. Each
-    worker has a copy of the dataset, made anew in every epoch, with its generator as it was. Make
-    the generator in the worker, when it is first used, from `torch.initial_seed()`, which differs
-    per worker and epoch, and per rank if each rank has its own seed.
+    Samples get the same augmentation or noise, so there is less variety than you planned. In
+    every epoch, each worker gets a new copy of the dataset, generator included. Make the generator
+    in the worker, when it is first used, from `torch.initial_seed() % 2**32`, which differs per
+    worker and epoch, and per rank if each rank has its own seed.
     """
     for name, how, loading in _alike(run):
         if name not in GLOBAL or how != [RANKS]:
@@ -31,7 +31,8 @@ def ranks_draw_alike(run):
     """Workers of all ranks draw the same random numbers for their samples.
 
     The ranks had equal random states when the loader started its workers. Seed with the rank, after
-    the model is made: `torch.manual_seed(seed + rank)`.
+    the model is made: `torch.manual_seed(seed + rank)`. If all ranks shuffle in one order and take
+    their parts of it, give the shuffle a generator with a common seed.
     """
     for name, how, loading in _alike(run):
         if name in GLOBAL and how == [RANKS]:

@@ -15,7 +15,11 @@ from .replicas import holds_parts, is_sharded
 
 ALIKE = (
     "The averaged gradient has seen less noise than you planned. Seed the random state with the"
-    " rank, after the model is made."
+    " rank, after the model is made; what all ranks must shuffle alike gets its own generator."
+)
+SORT = (
+    "An index, or a label, means another sample on each rank. A set, or a listed folder, has no"
+    " fixed order: use `sorted(...)`."
 )
 
 
@@ -163,8 +167,8 @@ def _padding(run, loading, epoch):
 def sampler_of_another_rank(run):
     """A DistributedSampler has another rank or number of ranks than the process group.
 
-    Some samples are seen twice and some never. Leave its `num_replicas` and `rank` out, and build
-    it after `init_process_group`.
+    Samples are left out, or seen twice. Leave its `num_replicas` and `rank` out, and build it after
+    `init_process_group`.
     """
     if not _is_data_parallel(run):
         return
@@ -198,7 +202,10 @@ def dataset_differs(run):
                 yield f"its length is {shown} on different ranks", facts[0]["made"]
             continue
         if name := _reordered(facts):
-            yield f"its {name!r} has the same items in another order on each rank", facts[0]["made"]
+            yield (
+                f"its {name!r} has the same items in another order on each rank", facts[0]["made"],
+                SORT,
+            )
             return
         if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
             continue

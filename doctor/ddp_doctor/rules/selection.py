@@ -31,8 +31,8 @@ def metric_of_one_rank(run):
 def decision_of_one_rank(run):
     """One rank's part of the evaluation chooses the checkpoint.
 
-    The other ranks evaluated other samples, so another checkpoint may be the best, and each run
-    chooses by fewer samples than it has. All-reduce sum and count of the metric before you compare.
+    The other ranks evaluated other samples, so another checkpoint may be the best, and the choice
+    uses only a part of the samples. All-reduce sum and count of the metric before you compare.
     """
     for worker in run.replicas[:1] if run.first("replicated") else ():
         begins = [fact["t"] for fact in worker.all("loading")] + [float("inf")]

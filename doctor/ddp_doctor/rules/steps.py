@@ -37,8 +37,8 @@ def clip_before_unscale(run):
 def eval_in_train_mode(run):
     """An evaluation runs in train mode.
 
-    Dropout is active, so it measures a weaker model, and each time with another result. Call
-    `model.eval()` before it, and `model.train()` after it.
+    With dropout it measures a weaker model, each time with another result; batch statistics change
+    by its samples. Call `model.eval()` before it, and `model.train()` after it.
     """
     trains = stepped_on(run)  # a pass on one of its batches is part of a training step
     for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
@@ -157,7 +157,7 @@ def scheduler_runs_ahead(run):
     """The learning rate's schedule ends long before the training.
 
     Its scheduler steps several times per optimizer step. Accelerate steps it once per process on
-    purpose, because it counts the batches of all. Plan the schedule for that number of steps.
+    purpose, because it counts all processes' batches. Plan the schedule for that number of steps.
     """
     for worker in run.trained[:1]:
         for one in worker.all("scheduled"):
@@ -179,7 +179,8 @@ def windows_left_over(run):
     """Gradients are accumulated, but the last ones of an epoch are not stepped on.
 
     If nothing zeroes them, the next epoch's first step has too many gradients; else they are lost.
-    Step after an epoch's last batch, too, or count micro-batches across epochs.
+    Step after an epoch's last batch, too, which must then be outside of `no_sync`; or count
+    micro-batches across epochs.
     """
     for worker in run.trained[:1]:
         windows = (worker.first("last") or {}).get("windows", [])
