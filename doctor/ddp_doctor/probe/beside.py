@@ -55,9 +55,9 @@ def _of_modules(modules, trained):
         for part in one.modules():
             passing = part._non_persistent_buffers_set
             tensors += [b for name, b in part._buffers.items() if name not in passing]
-        if found := [t for t in tensors if _is_plain(t) and id(t) not in trained]:
-            kind = "buffers of " if len(found) < len(tensors) else ""
-            yield f"{kind}{type(one).__name__} ({len(found)} tensors)", found
+        # Not the buffers of a trained model: the first pass after a load has changed BatchNorm's.
+        if tensors and all(_is_plain(t) and id(t) not in trained for t in tensors):
+            yield f"{type(one).__name__} ({len(tensors)} tensors)", tensors
 
 
 def _of_dicts(kept, trained):
@@ -71,7 +71,9 @@ def _of_dicts(kept, trained):
             continue
         tensors = [*one.values()] if named else one
         copies = [t.shape in shapes and t.data_ptr() not in pointers for t in tensors]
-        if all(copies) and not any(t.requires_grad for t in tensors) and _resemble(tensors, plain):
+        if not copies or not all(copies) or any(t.requires_grad for t in tensors):
+            continue
+        if _resemble(tensors, plain):
             kind = f"dict with {next(iter(one))!r}" if named else "list"
             yield f"a {kind} ({len(one)} tensors)", tensors
 

@@ -9,8 +9,8 @@ IDLE = 30  # seconds without work or writes, in any process: no step is as quiet
 SERVING = "_worker_loop"  # of torch's loader: what called it is the parent's
 WORKER = (
     "If it waits for a lock: a fork copies one that another thread holds, and nothing releases the "
-    "copy, so start threads after the loader's workers, or create locks inside of them. If it works, "
-    "it only needs more time: give a higher `--limit`."
+    "copy, so start threads after the loader's workers, or create locks inside of them. If it "
+    "works, it only needs more time: give a higher `--limit`."
 )
 
 
