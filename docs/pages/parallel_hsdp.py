@@ -139,8 +139,7 @@ HSDP: a copy per node, a shard per GPU
 #
 #    You can now say which ranks form which group of a mesh, and what a node sends.
 #
-#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange weights, and with
-#    whom gradients only?
+#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange weights, and with whom gradients only?
 #
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.

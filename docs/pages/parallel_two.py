@@ -124,8 +124,7 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    You can now say for each dimension of a mesh which ranks it joins, and what they send.
 #
-#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange activations, and
-#    with whom weights?
+#    .. fold:: 4 nodes of 8 GPUs, mesh ``(4, 8)``. With whom does rank 10 exchange activations, and with whom weights?
 #
 #       Activations with ranks 8 to 15, the others of its node. Weights and gradients with ranks 2, 18
 #       and 26, which have the same part of each layer.
