@@ -169,16 +169,15 @@ FSDP: each process keeps a shard
 # Nothing on this page was measured on a GPU yet.
 
 # %% [markdown]
-# From FullyShardedDataParallel
-# -----------------------------
+# From FSDP1 to FSDP2
+# -------------------
 #
-# The first version of FSDP, ``FullyShardedDataParallel``, wraps a module, and lays that module's
-# parameters in one flat tensor. ``fully_shard``, the second, changes the module itself and keeps each
-# parameter, of which some may be frozen. What a script of the first
-# version says, and what the second wants:
+# FSDP1, ``FullyShardedDataParallel``, wraps a module, and lays that module's parameters in one flat
+# tensor. FSDP2, ``fully_shard``, changes the module itself and keeps each parameter, of which some
+# may be frozen. What a script for FSDP1 says, and what FSDP2 wants:
 #
 # ====================================  ============================================================
-# first version                         ``fully_shard``
+# FSDP1                                 FSDP2
 # ====================================  ============================================================
 # ``auto_wrap_policy``                  a call for each block, and one for the model
 # ``FULL_SHARD``, ``SHARD_GRAD_OP``     ``reshard_after_forward=True``, ``False``
