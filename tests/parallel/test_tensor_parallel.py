@@ -63,9 +63,8 @@ def test_heads_that_cannot_be_shared_are_named(text, tmp_path):
         train(tmp_path, text, 2, script=tensor_parallel)
 
 
-@pytest.mark.soak  # it saves as fsdp does, whose kill CI tests
+@pytest.mark.soak  # with dropout, alike on both ranks; it saves as fsdp does, which CI kills
 def test_a_killed_worker_changes_nothing(text, tmp_path):
-    """Real processes, as the page starts them, with dropout: alike on both ranks."""
     words = options(data=text, n_head=4)
     for name, env in (("once", {}), ("killed", slow_saves(tmp_path / "slow", seconds=1))):
         folder = tmp_path / name
