@@ -11,6 +11,7 @@ own folder. Every line begins with the seconds since the start and the group.
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import socket
@@ -74,7 +75,9 @@ class Group:
     def read(self):
         for line in self.torchrun.stdout:
             say(self.number, line.rstrip())
-            if self.number == 1 and options.lose and line.startswith(f"Epoch {options.lose:2} | l"):
+            ended = re.match(r"Epoch +(\d+) \| loss", line)
+            # The group that starts later may begin with a later epoch.
+            if self.number == 1 and options.lose and ended and int(ended[1]) >= options.lose:
                 reached.set()
 
 
