@@ -35,7 +35,7 @@ class DoctorRules(SphinxDirective):
 
 class DoctorScore(SphinxDirective):
     def run(self):
-        rows = [("", "Cases", "Named", "Half named", "Missed", "False words")]
+        rows = [("Kind", "Cases", "Named", "Half named", "Missed", "False words")]
         rows += score(results()["cases"])
         for path in sorted(HERE.glob("results/*.json")):
             about = results(path.stem)
