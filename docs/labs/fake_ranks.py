@@ -45,14 +45,14 @@ class Collectives(TorchDispatchMode):
         found = next((one for one in OPERATIONS if operation.startswith(one)), None)
         if found and "c10d" in namespace:
             self.times[found] += 1
-            whole = max(map(size, (*args[:2], result)))
+            whole = max(map(volume, (*args[:2], result)))
             self.numbers[found] += whole[0]
             self.bytes[found] += whole[1]
             self.order.append(found)
         return result
 
 
-def size(tree):
+def volume(tree):
     """The numbers and the bytes of its tensors."""
     leaves = torch.utils._pytree.tree_leaves(tree)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -3,7 +3,7 @@ ddp-doctor explain RULE: say more about a rule, with the fix.
 
 The command's output is shown as it comes; the report follows on stderr. The exit status is the
 command's own if that is not 0; else 1 if there are errors; 2 if it could not run; 130 after Ctrl-C.
-A run that --limit ends has none of its own, which counts as 0; without a step, that is an error.
+A run that --limit ends counts as 0; one that made no step, or stood still, is an error.
 """
 
 import argparse

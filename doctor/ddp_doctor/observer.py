@@ -121,9 +121,10 @@ class Observer:
     def _sizes(self):
         sizes = {}
         for folder in (self.notes, *self.written):
-            for path in folder.glob("*[!k]"):  # each fork makes an empty .stack
-                with contextlib.suppress(OSError):  # deleted meanwhile
-                    sizes[path] = path.stat().st_size
+            for path in folder.glob("*"):
+                if path.suffix != ".stack":  # each fork makes an empty one
+                    with contextlib.suppress(OSError):  # deleted meanwhile
+                        sizes[path] = path.stat().st_size
         return sizes
 
     def _activity(self, running, worked):

@@ -68,13 +68,14 @@ def write(one: Diagnosis, everything: bool):
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
     more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
     ends.append(f"── {told}{more}")
-    whole = [everything or f.rule.severity != "note" for f in shown]
-    for last in reversed(range(len(whole))):
-        blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
-        if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
+    whole = {id(one) for one in shown if everything or one.rule.severity != "note"}
+    blocks = []
+    for last in reversed(shown):
+        blocks = [_block(one, id(one) in whole, width) for one in shown]
+        lines = "\n".join([*heads, *blocks, *ends]).count("\n") + 2
+        if everything or lines < height or last is shown[0]:
             break
-        whole[last] = last == 0
-    blocks = [_block(f, w, width) for f, w in zip(shown, whole, strict=True)]
+        whole.discard(id(last))
     print("", *heads, *blocks, *ends, sep="\n", file=sys.stderr)
 
 

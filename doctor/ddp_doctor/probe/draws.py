@@ -106,7 +106,6 @@ def _note_draws(fetcher, number, before):
             os.close(file)
 
 
-@recorder.guarded
 def note_step(made):
     """After step `made` of all: watch torch's functions in the next few, but never what dynamo may
     have compiled, which would be compiled again."""

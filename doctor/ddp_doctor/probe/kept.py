@@ -11,6 +11,7 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
+from _ddp_doctor.fingerprints import tensors_in
 
 EARLY = 16  # the steps whose graphs are marked; no more, so that it costs nothing later
 LOOKS = 20, 32, 64, 128, 256  # steps at which we look whether these graphs are still there
@@ -31,7 +32,7 @@ def note_backward(tensors):
     """The first backward pass of each early step; of some later ones, whether those are gone."""
     made = recorder.counts.get("step", 0)
     if made == len(_marks) < EARLY:
-        if own := [t.grad_fn for t in tensors if t.grad_fn is not None]:
+        if own := [t.grad_fn for t in tensors_in([tensors]) if t.grad_fn is not None]:
             _marks.append(_mark(own))
     elif made in LOOKS and made not in _looks and len(_marks) == EARLY:
         _looks.append(made)

@@ -57,8 +57,8 @@ def _note_before_step(optimizer, closure):
     if closure or _follows_a_pass(optimizer):
         parameters = parameters_of(optimizer)
         recorder.fact(
-            "first", opt=number, type=type(optimizer).__name__, **_replica(optimizer),
-            rates=_rates(optimizer),
+            "first", opt=number, type=type(optimizer).__name__,
+            **_replica(optimizer, _each(parameters)), rates=_rates(optimizer),
             sharded=any(hasattr(p, "to_local") or hasattr(p, FLAT) for p in parameters),
             tensor_parallel=any(map(_splits_a_layer, parameters)),
             numbers=sum(p.numel() for p in parameters), where=recorder.where(),
@@ -87,11 +87,16 @@ def _after_step(optimizer, args, kwargs):
     if _follows_a_pass(optimizer):
         opt, last = number_of(optimizer), optimizer
         _used[opt], _recent[opt] = _passes(), (optimizer, recorder.count("step"))
-        _note_window(opt)
         _note_step(optimizer, opt)
-        draws.note_step(recorder.counts["step"])
-        if passes.is_one_of_several():
-            partings.note_stepped(opt, parameters_of(optimizer))
+        _note_after_each(optimizer, opt)
+
+
+@recorder.guarded
+def _note_after_each(optimizer, opt):
+    _note_window(opt)
+    draws.note_step(recorder.counts["step"])
+    if passes.is_one_of_several():
+        partings.note_stepped(opt, parameters_of(optimizer))
 
 
 def made(optimizer):
@@ -134,8 +139,9 @@ def _note_step(optimizer, opt):
     if not _is_one_to_look_at(opt) or not recorder.due(number):
         return
     passes.write_losses()
-    parameters, replica = parameters_of(optimizer), _replica(optimizer)
-    apart = partings.of_step(opt, parameters)
+    parameters = parameters_of(optimizer)
+    each = _each(parameters)
+    replica, apart = _replica(optimizer, each), partings.of_step(opt, parameters, each)
     moments.append((opt, {"step": recorder.counts["step"], "made": {**steps}}, replica))
     gradients = [local(p.grad) for p in parameters if p.grad is not None]
     squares = [float(g.float().pow(2).sum()) for g in gradients]
@@ -193,15 +199,19 @@ def _splits_a_layer(parameter):
     return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
 
 
-def _replica(optimizer):
-    parameters = parameters_of(optimizer)
-    tensors = {"parameters": parameters, "state": state_of(optimizer)}
-    tensors["gradient"] = [p.grad for p in parameters if p.grad is not None]
-    return {kind: _prints(some) for kind, some in tensors.items()}
+def _each(parameters):
+    """The fingerprints of each parameter and of its gradient."""
+    return [(fingerprint(p), None if p.grad is None else fingerprint(p.grad)) for p in parameters]
+
+
+def _replica(optimizer, each):
+    """Sorted, because an optimizer takes a set, too, which has another order in each process."""
+    gradients = [print for _, print in each if print]
+    parameters, state = [print for print, _ in each], _prints(state_of(optimizer))
+    return {"parameters": sorted(parameters), "state": state, "gradient": sorted(gradients)}
 
 
 def _prints(tensors):
-    """Sorted, because an optimizer takes a set, too, which has another order in each process."""
     return sorted(map(fingerprint, tensors))
 
 
@@ -214,8 +224,8 @@ def _note_end():
         ends = {number_of(one): _prints(parameters_of(one)) for one in recent()}
         opt = number_of(last)
         recorder.fact(
-            "last", opt=opt, **_replica(last), steps=made, made=steps, ends=ends,
-            windows=[[*key, times] for key, times in _windows.items()],
+            "last", opt=opt, **_replica(last, _each(parameters_of(last))), steps=made, made=steps,
+            ends=ends, windows=[[*key, times] for key, times in _windows.items()],
         )  # fmt: skip
     _recent.clear()
     last = None

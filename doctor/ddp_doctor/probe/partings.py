@@ -83,14 +83,16 @@ def _note_came(one, given=True, parameter=None, *_, **__):
     _came[id(parameter)] = recorder.where(frame)
 
 
-def of_step(opt, parameters):
-    """What a fact of a step says about each parameter, and about the passes since the last one."""
+def of_step(opt, parameters, each):
+    """What a fact of a step says about each parameter, and about the passes since the last one.
+
+    `each`: the fingerprints of a parameter and its gradient.
+    """
     if not passes.is_one_of_several() or len(parameters) > MOST:
         return {"each": [], "passes": []}
     if _names.get(opt) != (named := _named(parameters)):
         _names[opt] = named
         recorder.fact("named", opt=opt, parameters=named)
-    each = [(fingerprint(p), None if p.grad is None else fingerprint(p.grad)) for p in parameters]
     _prints[opt], (before, _) = [one for one, _ in each], _last.get(opt, ({}, []))
     through = [
         [w.number, *[a - b for a, b in zip(w.passes, before.get(w.number, (0, 0)), strict=True)],
@@ -112,7 +114,6 @@ def _named(parameters):
     return [found.get(id(p)) or [passes.names.get(id(p)), *nowhere] for p in parameters]
 
 
-@recorder.guarded
 def note_stepped(opt, parameters):
     """After each step: what tells later, cheaply, whether something else has written."""
     _last[opt] = {w.number: (*w.passes,) for w in wrapped.values()}, _versions(parameters)

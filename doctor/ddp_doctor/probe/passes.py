@@ -220,7 +220,7 @@ def _begin_backward(tensors=(), *_, **__):
 
 
 def _end_backward(tensors=(), *_, **__):
-    kept.note_backward(tensors_in([tensors]))
+    kept.note_backward(tensors)
     if _noted:
         _note_done()
 

@@ -16,7 +16,7 @@ ADVICE = {
     "bypass": "DDP prepares the reduction in its own `forward`. Call the DDP object, and let its"
     " model's `forward` call the method that you need.",
     "rates": "Averaged gradients make equal steps only with equal learning rates. Give a scheduler"
-    " the metric's mean over all ranks, and give no rank a rate of its own.",
+    " the metric's mean over all ranks, and set rates on all ranks alike.",
     "write": "DDP broadcasts weights once, when it wraps the model. What changes them later must do"
     " so on every rank, from equal values; or broadcast them afterwards.",
 }
