@@ -31,7 +31,7 @@ PART = ".part"
 AWAY = "move it away to start afresh, or pass another --checkpoint_path"
 PERMANENT = "said-permanent"  # a file in torchrun's folder of the run, see `_say_once`
 TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-LOST = re.compile("closed by peer|reset by peer|Broken pipe")  # a collective whose peer has ended
+LOST = re.compile("closed by peer|reset by peer|likely closed|Broken pipe")  # a peer has ended
 
 
 class UserError(Exception):
@@ -115,7 +115,7 @@ def prepare_for_group():
 
     gc.enable()
     if parent := mp.parent_process():
-        if os.getppid() != parent.pid:  # it died while we imported torch, so mp.spawn cannot end us
+        if not parent.is_alive():  # it died while we imported torch, so mp.spawn cannot end us
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         util.Finalize(None, _end_worker, exitpriority=100)
@@ -205,7 +205,7 @@ def _line(error):
         fix = "lower --batch_size (of the GPT --micro_batch_size), or end what else uses it"
         return 2, f"the GPU is out of memory ({facts}): {fix} (see nvidia-smi)"
     if LOST.search(last):
-        why = last.partition("] ")[2].partition(". ")[0]
+        why = (last.partition("] ")[2] or last).partition(". ")[0]
         return 1, f"lost another process, whose message says why ({why})"
     if spawned or isinstance(error, mp.ProcessExitedException | dist.DistNetworkError):
         return 1, text  # which names the worker's error or signal, or the port that is taken

@@ -44,10 +44,13 @@ class Worker(recorded_run.Worker):
     started_after: int = 0  # how many epochs had run when a rank had its first weights
 
     def __post_init__(self):
-        """If several optimizers step after a forward pass, only the first one's step counts."""
-        kept, fresh = [], False
+        """If several optimizers step after a pass, only the first one's step counts.
+
+        The later stages of a pipeline have no forward pass of a whole model.
+        """
+        kept, fresh, passes = [], False, ("forward", "batch", "backward")
         for fact in self.facts:
-            fresh |= fact["kind"] in ("forward", "batch") and fact.get("grad", True)
+            fresh |= fact["kind"] in passes and fact.get("grad", True)
             if fresh or fact["kind"] != "step":
                 kept.append(fact)
             fresh &= fact["kind"] != "step"

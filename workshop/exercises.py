@@ -92,7 +92,8 @@ class Exercise:
         )
         false = [finding for finding in findings if finding.ok is False]
         due = [finding for finding in false if finding.check.edit not in later]
-        same = ("same-gradient", "prints-the-same")  # before a model is divided, gradients differ
+        # Before a model is divided, gradients differ.
+        same = ("reads-its-share", "same-gradient", "prints-the-same")
         due.sort(key=lambda one: not (reached and one.check.name in same))
         due.sort(key=lambda one: one.check.edit not in made)
         own = [finding for finding in due if finding.check.name == self.check and not self.steps]

@@ -89,8 +89,8 @@ def _multinode(file, nodes=("node2", "node2")):
 
 
 def _two_checkpoints(file):
-    """Two nodes that have trained alone, the first for fewer epochs, and then both."""
-    alone = [_on_nodes(file, 1, ("node1",)), _on_nodes(file, 3, ("node2",))]
+    """Two nodes that have trained alone, the first later and for fewer epochs, and then both."""
+    alone = [_on_nodes(file, 3, ("node2",)), _on_nodes(file, 1, ("node1",))]
     return [*alone, _on_nodes(file, 5, ("node1", "node2"))]
 
 
@@ -167,7 +167,8 @@ def _package(exercise):
         starts = [Start(words, _place(rank, nodes), node) for rank, node in enumerate(nodes)]
         alone = [words[0], "--standalone", f"--nproc_per_node={places or 2}", *words[1:]]
         processes = 2 * len(nodes) or int(places or 2)
-        acts.append(Act(starts or [Start(alone)], {"processes": processes}))
+        asked = {"processes": processes, "options": options}
+        acts.append(Act(starts or [Start(alone)], asked))
     return acts
 
 

@@ -25,8 +25,8 @@ What DDP costs
 #    python docs/theory/timeline.py --json events.jsonl
 #    cat events.jsonl
 #
-# The column "all-reduces" shows for how long at least one was under way, and their number. "After
-# backward" is the time from the last gradient to the last average.
+# The column "all-reduces" shows for how long any all-reduce was under way, and how many there were.
+# "After backward" is the time from the last gradient to the last average.
 
 # %%
 import json
@@ -71,8 +71,8 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # In the simplest all-reduce, each process sends its whole tensor to all others and adds what it
 # receives: with four processes, it sends three times the size of the tensor. A *ring* sends less.
-# Gloo uses it, as does NCCL, among other ways. Each process cuts its tensor into as many chunks as
-# there are processes, sends only to its right neighbour and receives only from its left neighbour.
+# Gloo uses it; NCCL has other ways, too. Each process cuts its tensor into as many chunks as there
+# are processes, sends only to its right neighbour and receives only from its left neighbour.
 #
 # .. literalinclude:: ../theory/ring_all_reduce.py
 #    :pyobject: ring_all_reduce

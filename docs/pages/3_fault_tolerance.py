@@ -254,7 +254,8 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #
 # **The momentum is lost.** A script that loads no optimizer state, like ``broken.py`` below,
 # resumes without an error. Momentum builds up again within tens of steps. To make the difference
-# visible, one worker, without a checkpoint, takes only 8 steps of 256 samples per epoch here:
+# visible, delete ``multigpu_torchrun.pt`` first, and let one worker take only 8 steps of 256
+# samples per epoch:
 #
 # .. run::
 #    :expect: Epoch 21 \| loss 0\.235[\s\S]*Epoch 21 \| loss 0\.243

@@ -228,7 +228,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # **Nothing happens at all.** Each agent waits for the others: 15 minutes without an endpoint, ten
-# minutes if another node is missing, and at least two minutes if a wrong name, a firewall or a
+# minutes if another node is missing, and one to two minutes if a wrong name, a firewall or a
 # missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
 # which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print the same
 # address, and not one that begins with ``127.``. Also, ``getent hosts $(hostname)`` must print the

@@ -233,7 +233,8 @@ axes.legend()
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --batch_size 13 |& grep main.py:
 #
-# **A resumed run with dropout** still differs from an undisturbed one: see :doc:`5b_robust`.
+# **With dropout**, a resumed run of ``mingpt@5`` differs from an undisturbed one: see
+# :doc:`5b_robust`.
 
 # %% [markdown]
 # What you can do now

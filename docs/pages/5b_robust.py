@@ -23,8 +23,9 @@ Robust training
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 80 python -m tools.series run mingpt@5 --data LICENSE --model gpt-nano --block_size 16 --dropout 0.2 --total_steps 100 --save_every 50 --log_every 10
 #
-# Steps 60, 70 and 80 have other losses the second time, because their dropout differs. Also,
-# training waits while a checkpoint is written, and a checkpoint of GPT-2 has 1.5 GB.
+# (A worker with exit code -15 is a survivor, which ``torchrun`` has ended after the other one's
+# death.) Steps 60, 70 and 80 have other losses the second time, because their dropout differs.
+# Also, training waits while a checkpoint is written, and a checkpoint of GPT-2 has 1.5 GB.
 #
 # .. lesson-diff:: mingpt
 #    :edit: save-everything-meanwhile

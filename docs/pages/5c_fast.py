@@ -130,8 +130,8 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
 #    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
-#    only if sending overlaps ``backward()``. With one process or accumulation (only the last part
-#    sends), the trainer allows no cuts.
+#    only a part that sends. One process sends nothing, and with accumulation only the last part
+#    sends, so then the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model inside DDP, every weight's name in a checkpoint would
 #    begin with ``_orig_mod.``.

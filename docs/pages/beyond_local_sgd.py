@@ -206,8 +206,8 @@ right.legend()
 #    A broadcast per step would cost about as much as an average of this small model, so the ranks
 #    broadcast only every ``SYNC_EVERY`` steps.
 #
-#    ``broadcast`` overwrites every rank's ``elapsed`` with rank 0's. The time restarts after each
-#    average, also that of a save.
+#    ``broadcast`` overwrites every rank's ``elapsed`` with rank 0's. The clock restarts after each
+#    average, also at a save.
 #
 # .. run::
 #    :expect: 64 broadcasts

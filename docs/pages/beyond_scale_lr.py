@@ -61,8 +61,8 @@ Scaling the learning rate with the processes
 #    python docs/labs/forks.py 2 sum.py beyond/scale_lr.py 10 10
 #    python docs/labs/distance.py sum_2.pt scale_lr_2.pt
 #
-# After 320 steps, every bit of the weights is the same. (The momenta differ, because the sum's are
-# twice as large.) A factor of two changes only the exponent of a floating-point number, so it
+# After 320 steps, every bit of the weights is the same. (The momenta differ: those of ``sum.py``
+# are twice as large.) A factor of two changes only the exponent of a floating-point number, so it
 # rounds nothing. With three processes, rounding remains:
 #
 # .. run::

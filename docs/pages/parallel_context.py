@@ -189,7 +189,7 @@ Context parallelism: a slice of each sequence
 # ==========  ===================================  ==============================  ================
 # way         numbers received in ``forward()``    keys and values kept per rank   limit
 # ==========  ===================================  ==============================  ================
-# all-gather  2 *TC* (*N* − 1)/*N*, before         2 *TC*                          none
+# all-gather  2 *TC* (*N* − 1)/*N*, at once        2 *TC*                          none
 # ring        the same, in *N* − 1 rounds          2 *TC*/*N*                      none
 # Ulysses     4 *TC* (*N* − 1)/*N*\ :sup:`2`       2 *TC*/*N*                      *N* divides heads
 # ==========  ===================================  ==============================  ================

@@ -73,7 +73,7 @@ Checkpoints in shards: save without waiting
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
 #    one group, the messages of the two threads would mix, and the process would abort or hang. So
 #    saving has its own group, over gloo. (A default group with ``cpu:gloo,cuda:nccl`` is not
-#    enough, because the objects that training sends go over its gloo, too.)
+#    enough, because training, too, sends objects over the gloo of that group.)
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill

@@ -217,7 +217,7 @@ axes[0].set(ylabel="% of the tokens")
 # **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all
 # ranks, and all others are means. Another mistake, if experts are plain tensors: DDP around the
 # whole model gives all ranks the experts of rank 0, and averages the gradients of what were
-# different experts. ``DTensor`` experts it refuses.
+# different experts. DDP refuses experts that are a ``DTensor``.
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
 # has other initial weights, or rows return in another order. If it begins to differ later, the scale

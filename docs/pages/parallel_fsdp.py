@@ -173,8 +173,8 @@ FSDP: each process keeps a shard
 # -------------------
 #
 # FSDP1, ``FullyShardedDataParallel``, wraps a module, and lays that module's parameters in one flat
-# tensor. FSDP2, ``fully_shard``, changes the module itself and keeps each parameter, of which some
-# may be frozen. What a script for FSDP1 says, and what FSDP2 wants:
+# tensor. FSDP2, ``fully_shard``, changes the module itself and leaves its parameters apart, so that
+# some may be frozen. What a script for FSDP1 says, and what FSDP2 wants:
 #
 # ====================================  ============================================================
 # FSDP1                                 FSDP2

@@ -37,9 +37,9 @@ Memory: what fills a GPU, and activation checkpointing
 #   ``LayerNorm``.
 #
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
-# again.) After the blocks, the model keeps 2 *C* + 2 + *V* numbers per token, and a copy of
-# ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is the indices of tokens and
-# positions, 8 bytes each, and one number that cross-entropy keeps.
+# again.) After the blocks, the model keeps 2 *C* + 2 numbers and *V* log-probabilities per token,
+# and a copy of ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is the indices
+# of tokens and positions, 8 bytes each, and one number that cross-entropy keeps.
 
 # %% [markdown]
 # Computing activations twice

@@ -283,10 +283,10 @@ axes.legend()
 #
 #    .. fold:: Exercise: Llama 3 70B on 64 H100, 256 sequences of 8,192 tokens per step. Say first which way to divide it fits at all, and which is fastest. Then let ``predict`` judge.
 #
-#       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP alone
-#       fits if it computes the activations again, a third more arithmetic. Eight GPUs that share the
-#       layers keep an eighth each, and need not recompute. Two stages of a pipeline gain 3 % more, since
-#       each GPU then gathers half of the layers:
+#       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP
+#       alone fits if it computes the activations again, a third more arithmetic. Eight GPUs that
+#       share the layers keep an eighth each, and need not recompute. Two stages of a pipeline gain
+#       3 % more, since a pipeline gathers its weights once per step:
 #
 #       .. run::
 #          :expect: (?s)TP 8 × FSDP 8 +1 .*FSDP 64 +1, again

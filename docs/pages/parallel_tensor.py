@@ -20,10 +20,10 @@ Tensor parallelism: a part of every layer
 # By hand
 # -------
 #
-# Two layers, *y* = gelu(*x A*) *B*, can be divided with one message. Each process takes some columns
-# of *A*, so it computes some of the hidden units. ``gelu`` needs no other unit. Then it takes the
-# rows of *B* that belong to its units. Their product has the shape of *y*, and the sum over all
-# processes is *y*:
+# Two layers, *y* = gelu(*x A*) *B*, can be divided with one message. Each process takes some
+# columns of *A*, so it computes some of the hidden units. ``gelu`` needs no other unit. Then it
+# takes the rows of *B* that belong to its units. The product of these two parts has the shape of
+# *y*, and the sum over all processes is *y*:
 #
 # .. literalinclude:: ../theory/split_by_hand.py
 #    :pyobject: Leave
@@ -46,7 +46,7 @@ Tensor parallelism: a part of every layer
 # ---------------------
 #
 # A block of the GPT has two such pairs of layers: ``c_fc`` and ``c_proj`` of the MLP, and the
-# attention's ``c_attn`` and ``c_proj``, between which no head needs another.
+# attention's ``c_attn`` and ``c_proj``: between these two, no head needs another.
 #
 # .. lesson-diff:: tensor_parallel
 #    :edit: split-each-layer
@@ -176,9 +176,9 @@ Tensor parallelism: a part of every layer
 # What it costs
 # -------------
 #
-# - **Messages.** A block sends four all-reduces per micro-batch, of *tokens* × *C* numbers each, and
-#   every layer waits for them. FSDP sends weights, which it can fetch ahead. So tensor parallelism
-#   usually stays within a node, where GPUs are joined by NVLink.
+# - **Messages.** A block makes four all-gathers and four reduce-scatters per micro-batch, of
+#   *tokens* × *C* numbers each, and every layer waits for them. FSDP sends weights, which it can
+#   fetch ahead. So tensor parallelism usually stays within a node, where GPUs are joined by NVLink.
 # - **Small products.** Each rank's product is smaller, and a GPU computes small products less
 #   efficiently. On this CPU, the script is several times slower than DDP.
 # - **What is not divided.** The embeddings and ``lm_head`` stay whole here. Large vocabularies are

@@ -32,9 +32,9 @@ Groups that go on without a restart: torchft
 #    ten times a second that it is alive.
 #
 #    **The manager** belongs to a process. In ``start_quorum`` it asks the lighthouse for the
-#    *quorum*, the groups that make the next step. If they are others than before, it makes a new
-#    process group: all processes with its own rank, one per group. ``use_async_quorum=False`` makes
-#    it wait for the answer.
+#    *quorum*, the groups that make the next step. If these are others than before, it makes a new
+#    process group of all processes that have the same rank, one per group.
+#    ``use_async_quorum=False`` makes it wait for the answer.
 #
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
 #    ``start_quorum`` copies the state of one group to all, over HTTP. Later it does so for a group that
@@ -99,8 +99,8 @@ ran = re.findall(r"([\d.]+) s  group (\d) \| Epoch +(\d+) \| loss", log)
 lost, back = (float(re.search(rf"([\d.]+) s  group 1 \| {what}", log)[1]) for what in ("--- lost", "Resuming"))
 
 figure, axes = lab.picture(
-    f"Epochs of two groups over time. After {lost:.1f} s, group 1 is lost. Group 0 trains alone, and "
-    f"faster. Group 1 is back after {back:.1f} s, in the same epoch as group 0.")
+    f"Epochs of two groups over time. After {lost:.1f} s, group 1 is lost. Group 0 waits, then "
+    f"trains alone. Group 1 is back after {back:.1f} s, in the same epoch as group 0.")
 for group, marker in ("0", "o"), ("1", "x"):
     points = [(float(t), int(epoch)) for t, g, epoch in ran if g == group]
     axes.plot(*zip(*points, strict=True), marker, markersize=5, label=f"group {group}")

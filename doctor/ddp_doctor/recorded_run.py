@@ -3,6 +3,7 @@
 import array
 import contextlib
 import os
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -155,14 +156,18 @@ class Run(Facts):
 
     @cached_property
     def processes(self) -> list[Worker]:
-        """All processes that ran the script, without launchers and Python's own helpers."""
+        """All processes that ran the script, without launchers and Python's own helpers.
+
+        A rank that such a helper has forked has its arguments.
+        """
         facts = {}
         for fact in self.facts:
             facts.setdefault(fact["pid"], []).append(fact)
         return [
             self.worker(mine[0], mine)
             for pid, mine in facts.items()
-            if pid and mine[0]["kind"] == "process" and not is_helper(mine[0])
+            if pid and mine[0]["kind"] == "process"
+            if not is_helper(mine[0]) or any(fact["kind"] == "joining" for fact in mine)
         ]
 
     @cached_property
@@ -193,8 +198,8 @@ class Run(Facts):
 
 def lost(fact: dict) -> bool:
     """Whether an exception only says that another process has gone, or that the check ended it."""
-    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "the workshop")
-    return any(sign in fact["message"] for sign in signs)
+    signs = "closed by peer|reset by peer|likely closed|Broken pipe|Connection refused|the workshop"
+    return re.search(signs, fact["message"]) is not None
 
 
 def is_helper(process):

@@ -48,6 +48,7 @@ UNREAD = {
     "losses",
 }
 GRADIENTS = 14  # steps of each process; local_sgd needs eleven
+_solutions = {}  # the runs of those that this process has run
 CASE = '{"case":'  # begins a line; the key follows the name, so that neither needs the runs parsed
 
 
@@ -65,7 +66,8 @@ def live(case: Case):
         def play(files, acts, **options):
             number = len(runs)
             runs.append(None)  # its place, before another one begins
-            return keep(number, observe(files, acts, **options))
+            beside = "tell" in options
+            return keep(number, (_solution if beside else observe)(files, acts))
 
         def keep(number, observed):
             for runs[number] in observed:
@@ -75,6 +77,14 @@ def live(case: Case):
     left = [process.process for process in seen.processes if alive(process.process["pid"])]
     assert not left, left
     return runs, seen, findings
+
+
+def _solution(files, acts):
+    """What the lesson's script does, which is the same beside all answers to an exercise."""
+    known = files[0].read_text(encoding="utf-8"), repr(acts)
+    if len(_solutions.get(known, [])) < len(acts):  # an act that fails is the last
+        _solutions[known] = [*observe(files, acts)]
+    return iter(_solutions[known])
 
 
 def replay(case: Case, runs: list[list[dict]]):

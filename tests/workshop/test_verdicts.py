@@ -97,7 +97,8 @@ def test_it_knows_the_size_of_the_dataset():
 
 def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():
     backward = {"kind": "backward", "t": 1}
-    for message, waits in (("Connection reset by peer", backward), ("too hot", None)):
+    lost = "Connection reset by peer", "got 0 bytes. Connection was likely closed."
+    for message, waits in (*((sign, backward) for sign in lost), ("too hot", None)):
         ended = [{"kind": "raised", "t": 2, "message": message}, {"kind": "exit", "t": 3}]
         assert Worker({}, [backward, *ended]).waits == waits
 

@@ -69,12 +69,12 @@ for name, own in OWN.items():
     OF[name] = [
         group.is_python, *early, group.all_take_part,
         *(one for one in own if one not in early + late),
-        gpt.same_gradient, gpt.prints_the_same, *late, gpt.waits_for_the_last_save, group.ends_well,
+        sharding.reads_its_share, gpt.same_gradient, gpt.prints_the_same, *late,
+        gpt.waits_for_the_last_save, group.ends_well,
     ]  # fmt: skip
 for name in ("tensor_parallel", "two_dimensions", "pipeline", "context_parallel", "experts"):
-    gradient = [] if name == "pipeline" else [gpt.same_gradient]  # its stages have other parameters
     OF[name] = [
-        group.is_python, group.all_take_part, *gradient, gpt.prints_the_same,
+        group.is_python, group.all_take_part, gpt.same_gradient_together, gpt.prints_the_same,
         gpt.waits_for_the_last_save, group.ends_well,
     ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails

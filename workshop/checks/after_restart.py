@@ -123,7 +123,7 @@ def from_the_newest(run):
 
 
 def _of_two(run):
-    """Both nodes have a checkpoint, and the first node's is older."""
+    """Both nodes have a checkpoint, and the first node's has fewer epochs."""
     again = run.attempts[-1]
     if not again.trained:
         return None

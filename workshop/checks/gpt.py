@@ -10,6 +10,7 @@ from .group import left_the_group
 LINE = re.compile(r"(?:Step|Epoch) +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
 NEAR = 2e-4  # of losses, which are printed with four digits
 ALIKE = 1e-3  # of gradients, relative
+FIRST = 1e-5  # of a run's first, unless they are in 16 bits
 
 
 def _lines(run):
@@ -59,7 +60,7 @@ def _difference(run, right):
     mine = {key: lines for key, lines in _lines(run).items() if key[0] in runs}
     for key in sorted({*mine, *right}):
         number, step, kind = key
-        what = f"{kind}loss of step {step}{f' in run {number + 1}' if number else ''}"
+        what = f"{kind}loss of step {step}{_in_run(number)}"
         has, wants = mine.get(key, []), right.get(key, [])
         told = f"your script printed {_shown(has)}, the lesson's {_shown(wants)}{and_ending(run)}"
         if len(has) != len(wants):
@@ -83,18 +84,45 @@ def same_gradient(run):
     the gradients once per step, and divide each micro-batch's loss by the number of micro-batches.
     If it differs after a validation: is the model in train mode again?
     """
-    compared = 0
+    return _same(run, list)
+
+
+@check("5_minGPT", None, "parallel")
+def same_gradient_together(run):
+    """The gradients that the ranks' optimizers get are together those of the lesson's.
+
+    If their length is off by a factor: a sum over ranks is missing, is made twice, or is a mean. If
+    the first steps agree: later ones are clipped, by the norm of the whole gradient, on all ranks.
+    If a run has dropout: ranks that share a batch draw alike.
+    """
+    return _same(run, lambda norms: [math.hypot(*norms)])
+
+
+def _same(run, of_ranks):
+    """Compare the gradients' lengths, step by step, as `of_ranks` makes them of those of ranks."""
+    compared, first = 0, ALIKE if "--precision" in run.asked["options"] else FIRST
     for mine, right in zip(run.attempts, run.reference.attempts, strict=False):
-        for worker, other in zip(mine.trained, right.trained, strict=False):
-            pairs = zip(worker.all("step"), other.all("step"), strict=False)
-            for number, (step, theirs) in enumerate(pairs, 1):
+        steps = zip(_norms(mine), _norms(right), strict=False)
+        for number, both in enumerate(steps, 1):
+            pairs = [*zip(*map(of_ranks, both), strict=False)]
+            for has, wants in pairs:
                 compared += 1
-                if not math.isclose(step["norm"], theirs["norm"], rel_tol=ALIKE):
-                    has = f"has length {step['norm']:.4g}; the lesson's has {theirs['norm']:.4g}"
-                    return False, f"the gradient of step {number} {has}"
-                if abs(step["norm"] - theirs["norm"]) > 1e-6 * theirs["norm"]:
-                    break  # from here on, rounding decides
+                if not math.isclose(has, wants, rel_tol=first if number == 1 else ALIKE):
+                    told = f"has length {has:.6g}; the lesson's has {wants:.6g}"
+                    return False, f"the gradient of step {number}{_in_run(mine.number)} {told}"
+            if not all(math.isclose(*pair, rel_tol=1e-6) for pair in pairs):
+                break  # from here on, rounding decides
     return (True, f"in {compared} steps") if compared else None
+
+
+def _norms(attempt):
+    """Of each step, the length of the gradient on each rank."""
+    steps = zip(*(worker.all("step") for worker in attempt.trained), strict=False)
+    return [[fact["norm"] or 0.0 for fact in step] for step in steps]
+
+
+def _in_run(number):
+    return f" in run {number + 1}" if number else ""
 
 
 @check("5c_fast", "accumulate-gradients", "mingpt")

@@ -112,6 +112,23 @@ def computes_again(run):
     return (True, told) if mine and right else None
 
 
+@check("parallel_fsdp", None, "parallel")
+def reads_its_share(run):
+    """In each step, a process reads as many sequences as in the lesson.
+
+    All processes divide the batch, also those that have the same shards. With a node's ranks as its
+    group, a loader would divide it among these alone, and each node would compute all of it.
+    """
+    workers, others = (each.attempts[0].trained for each in (run, run.reference))
+    for worker, other in zip(workers, others, strict=False):
+        for number, pair in enumerate(zip(worker.steps, other.steps, strict=False), 1):
+            has, wants = (len(step.samples) for step in pair)
+            if has != wants:
+                told = f"in step {number}, {worker.name} reads {has} sequences"
+                return False, f"{told}, the lesson's {wants}"
+    return (True, f"on {len(workers)} ranks") if workers and others else None
+
+
 @check("parallel_dcp", "save-shards", "parallel")
 def saves_its_shards(run):
     """Each process saves the shards that it keeps, and none gathers whole weights for it.

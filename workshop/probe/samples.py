@@ -37,6 +37,7 @@ def watch():
     _note_before(DDP, "__init__", _note_wrapped)
     _note_before(torch.amp.GradScaler, "step", recorder.noting("scaled"))
     communication.replace("all_reduce", _started)
+    communication.replace("reduce", _as_with_nccl)
     scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
     scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
     for name, kind in (("all_reduce", "all-reduce"), (scatter, "reduce-scatter")):
@@ -70,6 +71,20 @@ def _started(function):
     def wrapped(*args, **kwargs):
         if (work := function(*args, **kwargs)) is not None:
             _pending[id(work)] = work, recorder.where()
+        return work
+
+    return wrapped
+
+
+def _as_with_nccl(reduce):
+    """gloo leaves sums of some ranks on those that should get none, and perhaps the right one."""
+
+    @functools.wraps(reduce)
+    def wrapped(tensor, dst=None, *args, group_dst=None, **kwargs):
+        own = tensor.clone()
+        work = reduce(tensor, dst, *args, group_dst=group_dst, **kwargs)
+        if work is None and dst is not None and dist.get_rank() != dst:
+            tensor.copy_(own)
         return work
 
     return wrapped

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 COLLECTIVES = (
     "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
     "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
-    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single",
-    "reduce_scatter_tensor", "scatter", "scatter_object_list",
+    "gather_object", "monitored_barrier", "new_group", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "scatter", "scatter_object_list",
 )  # fmt: skip
 UNEVEN = ("all_to_all", "gather", "scatter")  # may have other sizes on each rank
 FUNCTIONAL = {
@@ -91,6 +91,7 @@ def _note_call(name, *args, **kwargs):
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
     ranks = next(filter(None, map(_ranks_of, given)), None)
     aside = threading.current_thread() is not threading.main_thread()
+    aside = aside or bool(kwargs.get("use_local_synchronization"))  # of new_group
     recorder.call(
         "collective", what=name, bytes=size, part=aside or (ranks or math.inf) < _world_size(),
         alone=_is_alone(ranks), inside=passes.calls.running, where=recorder.where(),

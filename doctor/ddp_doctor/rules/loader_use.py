@@ -11,8 +11,8 @@ def every_epoch_alike(run):
     """Every epoch has the same order of samples.
 
     The sampler shuffles by the epoch's number, which never changed, or from a seed that is set
-    anew. Call `set_epoch(epoch)` of the DistributedSampler before each epoch; seed a generator or
-    sampler of your own once, or with the epoch.
+    again in each. Call `set_epoch(epoch)` of the DistributedSampler before each epoch; seed a
+    generator or sampler of your own once, or with the epoch.
     """
     alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
     for (worker, loader), fact in loadings(run).items():

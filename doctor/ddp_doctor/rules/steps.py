@@ -156,8 +156,8 @@ CYCLES = ("CosineAnnealingWarmRestarts", "CyclicLR")
 def scheduler_runs_ahead(run):
     """The learning rate's schedule ends long before the training.
 
-    Its scheduler steps several times per optimizer step. Accelerate steps it once per process on
-    purpose, because it counts all processes' batches. Plan the schedule for that number of steps.
+    The scheduler steps several times per optimizer step. Accelerate's does so on purpose, once per
+    process, because it counts all processes' batches. Plan the schedule for that number of steps.
     """
     for worker in run.trained[:1]:
         for one in worker.all("scheduled"):
