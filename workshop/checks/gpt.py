@@ -82,7 +82,8 @@ def same_gradient(run):
 
     Compare the lengths: is it clipped, and where? Is it the mean over all tokens of the step? Zero
     the gradients once per step, and divide each micro-batch's loss by the number of micro-batches.
-    If it differs after a validation: is the model in train mode again?
+    If it differs after a validation: is the model in train mode again? FSDP sends no weights at the
+    beginning, as DDP does: do all ranks draw the same ones?
     """
     return _same(run, list)
 
@@ -93,7 +94,8 @@ def same_gradient_together(run):
 
     If their length is off by a factor: a sum over ranks is missing, is made twice, or is a mean. If
     the first steps agree: later ones are clipped, by the norm of the whole gradient, on all ranks.
-    If a run has dropout: ranks that share a batch draw alike.
+    If it differs a little: is a mean, or a share of tokens, that of one rank? If a run has dropout:
+    ranks that share a batch draw alike.
     """
     return _same(run, lambda norms: [math.hypot(*norms)])
 
