@@ -15,7 +15,7 @@ pytest.importorskip("torchft", reason="no torchft: python3 tools/bootstrap.py gr
 LAB = ROOT / "docs" / "labs" / "groups.py"
 
 
-def play(folder, *args, limit=150):
+def play(folder, *args, limit=240):
     """The output of docs/labs/groups.py, and the last checkpoint of each group."""
     path = f"{sys.prefix}/bin:{environment()['PATH']}"
     env = environment(PYTHONPATH=f"{ROOT}:{ROOT}/tools/quick", PATH=path)
@@ -41,12 +41,12 @@ def test_two_groups_train_as_one_and_resume_from_the_newest_checkpoint(tmp_path)
 
 
 def test_a_lost_group_stops_nobody_and_its_successor_takes_the_state(tmp_path):
-    args = (24, 24, "--batch_size", 4)  # so slow that the newcomer finds the others at work
+    args = (30, 30, "--batch_size", 4)  # so slow that the newcomer finds the others at work
     output, (stayed, came) = play(tmp_path, "parallel.without_restart", "--lose", 3, *args)
-    after = output.partition("--- lost")[2]  # before, the group that starts later may resume, too
-    assert "group 0 | Resuming" not in after
-    epochs = [int(n) for n in re.findall(r"group 0 . Epoch +(\d+) . loss", after)]
-    assert epochs == list(range(epochs[0], 25)) and epochs[0] <= 4
+    _, lost, after = output.partition("--- lost")
+    assert lost and "group 0 | Resuming" not in after  # before, either may come late and resume
+    epochs = [int(n) for n in re.findall(r"group 0 . Epoch +(\d+) . loss", output)]
+    assert epochs == list(range(epochs[0], 31))
     resumed = int(re.search(r"group 1 . Resuming after epoch (\d+)", after)[1])
-    assert 3 <= resumed < 24
+    assert 3 <= resumed < 30
     assert distance(stayed, came) == 0 == distance(stayed["optimizer"], came["optimizer"])
