@@ -63,11 +63,13 @@ def positive(kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m parallel.scale", description=__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m parallel.scale", None, __doc__, formatter_class=raw)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("published", help="compare with published runs").set_defaults(do=published)
-    for name, what in ("measure", "what collectives take"), ("check", "and steps, beside formulas"):
-        own = commands.add_parser(name, help=f"{what}, here, started by torchrun")
+    here = ("measure", "what collectives take"), ("check", "compare predicted and measured steps")
+    for name, what in here:
+        own = commands.add_parser(name, help=f"{what} on this machine, started by torchrun")
         own.set_defaults(do=measured, check=name == "check")
     own = commands.add_parser("large", help="what very many GPUs lose by waiting and by failures")
     own.add_argument("--spread", type=positive(float), default=1, help="of a step, in percent")

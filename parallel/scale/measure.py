@@ -132,7 +132,8 @@ def steps(device, width, layers, batch, table, times=15):
     one = width**2
     sent = sum(between(table["all_reduce"], numbers) for numbers in buckets([one] * layers))
     gathered, scattered = (between(table[name], one) for name in ("all_gather", "reduce_scatter"))
-    moved = layers * (2 * gathered + scattered)
+    single = dist.get_world_size() == 1  # then FSDP calls no collective
+    moved = 0 if single else layers * (2 * gathered + scattered)
     return layers * one, alone + sent, with_ddp, silent + moved, with_fsdp
 
 
