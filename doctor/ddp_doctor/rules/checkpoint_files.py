@@ -211,7 +211,7 @@ def loads_to_one_gpu(run):
         own = chosen["index"] if chosen else local
         for fact in worker.all("loaded"):
             gpus = fact.get("gpus")
-            if gpus is not None and own is not None and local is not None:
+            if gpus is not None and own is not None:
                 onto = {*gpus} or files[fact["behind"] or fact["path"]]
                 if onto and own not in onto:
                     yield (
