@@ -66,7 +66,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # Each edit on a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
-# stage. Below each output are the seconds that the run took.
+# stage. Below each output are the seconds that the run took and, if a command failed, its exit
+# status, also if its output went through ``tail`` or ``grep``.
 #
 # ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code; type
 # ``python -m`` before either.
@@ -76,7 +77,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # .venv/bin/activate`` and, in the same folder, the commands. Each block was recorded in a fresh
 # copy of the folder, unless it uses a file that a block before it made. If a block finds a
 # checkpoint or a folder where the page's run found none, move into another fresh clone, or delete
-# ``*.pt*``, ``*.mmap``, ``node1``, ``node2``, ``first`` and ``second``, and start again.
+# ``*.pt*``, ``*.mmap``, ``node1``, ``node2``, ``first``, ``second``, ``group0`` and ``group1``, and
+# start again.
 #
 # .. not-run:: the machine that builds this page is already set up
 #

@@ -130,7 +130,7 @@ Fast training
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
 #    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
-#    only a part that sends. One process sends nothing, and with accumulation only the last part
+#    only a pass that sends. One process sends nothing, and with accumulation only the last pass
 #    sends, so then the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model inside DDP, every weight's name in a checkpoint would

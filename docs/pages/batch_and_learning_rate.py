@@ -25,8 +25,8 @@ Batch size and learning rate
 # how the batch is divided.)
 #
 # The average is wrong if the ranks have different numbers of samples or tokens. To correct it,
-# divide each rank's summed loss by the count over *all* ranks (one all-reduce), and multiply it by
-# the number of processes, since DDP divides by that.
+# divide each rank's summed loss by the all-reduced count, and multiply by the number of processes,
+# since DDP divides by that.
 
 # %% [markdown]
 # A test

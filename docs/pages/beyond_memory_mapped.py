@@ -38,8 +38,8 @@ Memory-mapped data, converted once
 #    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce of
 #    ``waited`` takes the ``MAX``: the longest wait of any rank.
 #
-#    While Python waits for a batch, a GPU may still compute the last one, so a GPU may wait for
-#    data less than the log says.
+#    While Python waits for a batch, the GPU may still compute the last one, so the GPU may wait
+#    less than the log says.
 #
 # The same slow data, after this edit:
 #

@@ -56,7 +56,7 @@ Several nodes, started by hand without torchrun
 #    * - after a kill
 #      - nothing is left
 #      - nothing is left
-#      - the file is left: delete it, or no later run can meet there
+#      - the file is left: delete it, or a later run may not meet there
 #
 # With a file, you need no free port. ``file:store`` is a file in the current folder:
 #

@@ -133,7 +133,7 @@ axes.legend(loc="lower left")
 #    echo multinode: $(torchrun --standalone --nproc_per_node=2 multinode.py 8 8 | grep "8 | loss")
 #    echo random_seed_offset: $(torchrun --standalone --nproc_per_node=2 -m beyond.random_seed_offset 8 8 | grep "8 | loss")
 #
-# - **It is fine for training** on a stream, or on so much data that an epoch is a small part of it.
+# - **It is fine for training** on a stream, or on so much data that a run uses only a part.
 # - **It is wrong for validation.** A mean over all samples needs each of them exactly once.
 # - **It gives up** :term:`parity`. Two processes draw other samples than one, so comparing their
 #   weights cannot test an edit. Test it with shards first.
@@ -145,7 +145,7 @@ axes.legend(loc="lower left")
 # -------------------
 #
 # .. page-end:: beyond_random_seed_offset
-#    :next: :doc:`5a_exact`, whose loader makes the data of a step from the seed and its number
+#    :next: :doc:`5a_exact`, whose loader makes a step's data from the seed and the step's number
 #
 #    You can now let ranks draw independently, say how much of the data they use, and notice when
 #    they draw the same.

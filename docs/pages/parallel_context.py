@@ -75,7 +75,7 @@ Context parallelism: a slice of each sequence
 #    because autograd cannot see through ``dist.all_gather``.
 #
 #    **The mask.** Rank *r* needs the keys up to the end of its slice, ``end``. Its last query sees
-#    all of them, and each earlier one a key less than the next. ``is_causal=True`` would align the
+#    all of them, the one before it one key less, and so on. ``is_causal=True`` would align the
 #    *first* query with the first key. ``causal_lower_right`` aligns the last ones. It makes no mask
 #    of *T/N* × *T* numbers where the GPU's kernel can do without.
 #
@@ -196,9 +196,9 @@ Context parallelism: a slice of each sequence
 #
 # - **Memory.** A process keeps 1/*N* of all other activations. But the gathered keys and values
 #   have all *T* tokens, and a block keeps them until its backward. With 8 processes, they are 16
-#   *C* per token of a slice, more than all else that a block keeps, 14 *C*. Models with few key and
-#   value heads, such as Llama 3 (8 for 128 heads of queries), gather little. Activation
-#   checkpointing gathers again and keeps none (:doc:`parallel_memory`).
+#   *C* per token of a slice, as much as all else that a block keeps. Models with few key and value
+#   heads, such as Llama 3 (8 for 128 heads of queries), gather little. Activation checkpointing
+#   gathers again and keeps none (:doc:`parallel_memory`).
 # - **The ring above keeps more than it needs**, because autograd keeps the scores of each round. A
 #   real one writes its own backward: it keeps one slice, sends keys and values around a second time
 #   and computes the scores again.

@@ -31,12 +31,13 @@ How far does it scale?
 # tensor parallelism   4 *L* + 2 all-gathers                       *t C*
 # tensor parallelism   4 *L* reduce-scatters                       *t C*
 # context parallelism  *L* all-gathers and *L* reduce-scatters     2 *t* × the width of keys
-# experts              4 *L* all-to-alls                           *t C* × experts per token
+# experts              4 *L* all-to-alls, *L* more of counts       *t C* × experts per token
 # pipeline             2 messages per border                       *t C*
 # ===================  ==========================================  =================================
 #
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and twice
-# that for an all-reduce (:doc:`1a_speed`).
+# that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients, so that no
+# GPU keeps whole ones. (The last edit of :doc:`parallel_fsdp` keeps them, and sends once per step.)
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
 # once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a
@@ -138,8 +139,8 @@ How far does it scale?
 #   GPU better. One share of the peak for all is too simple.
 # - **Context parallelism** is far off. The messages are small, so it is attention itself that ran
 #   slower: in slices, and at lengths where it is most of the work. The formulas give it the same
-#   share of the peak as a product. So ``predict`` is too kind to it. It tries slices of 16,384
-#   tokens or more only.
+#   share of the peak as a product. ``predict`` is too kind to it, and so tries only slices of
+#   16,384 tokens or more.
 # - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict only a longer
 #   bubble, 3 %. MegaScale lost 7 %, Megatron-LM 15. The authors name the rest: ranks that send late, slow
 #   machines, congestion. That is what most of their work went into.
@@ -166,8 +167,8 @@ How far does it scale?
 #
 # Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
 # FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
-# longer than computing it. Two GPUs that share layers each keep half of the activations. So two
-# sequences fit at once, or all shards into a node: tensor parallelism helps.
+# longer than computing it. Two GPUs that share layers each keep half of the activations. So tensor
+# parallelism helps: two sequences fit at once, or a node holds all shards.
 
 # %%
 import lab
@@ -199,9 +200,9 @@ axes.legend()
 # %% [markdown]
 # .. play:: scale
 #
-#    The best layout for 8,192 tokens per sequence, at 40 % of the peak. Below each other: what fills
-#    a GPU's memory, weights in blue and activations in orange, and what a step's time is spent on,
-#    computing in blue, the bubble in grey and messages in orange.
+#    The best layout for 8,192 tokens per sequence, at 40 % of the peak. Above, what fills a GPU's
+#    memory: weights in blue and activations in orange. Below, what a step's time is spent on:
+#    computing in blue, the bubble in grey, messages in orange.
 #
 # With a fixed batch, more GPUs mean less work for each, and the messages do not shrink. A larger
 # batch hides that, up to the size at which more samples per step no longer teach more
@@ -281,7 +282,7 @@ axes.legend()
 #
 #    You can now say for a model and a cluster which layout to try first, and what will limit it.
 #
-#    .. fold:: Exercise: Llama 3 70B on 64 H100, 256 sequences of 8,192 tokens per step. Say first which way to divide it fits at all, and which is fastest. Then let ``predict`` judge.
+#    .. fold:: Exercise: Llama 3 70B on 64 H100, 256 sequences of 8,192 tokens per step. Say first which ways to divide it fit at all, and which is fastest. Then let ``predict`` judge.
 #
 #       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP
 #       alone fits if it computes the activations again, a third more arithmetic. Eight GPUs that

@@ -46,7 +46,7 @@ Tensor parallelism: a part of every layer
 # ---------------------
 #
 # A block of the GPT has two such pairs of layers: ``c_fc`` and ``c_proj`` of the MLP, and the
-# attention's ``c_attn`` and ``c_proj``: between these two, no head needs another.
+# attention's ``c_attn`` and ``c_proj``, between which no head needs another.
 #
 # .. lesson-diff:: tensor_parallel
 #    :edit: split-each-layer
@@ -202,8 +202,9 @@ Tensor parallelism: a part of every layer
 # **"does not have a sharding strategy registered".** The layer calls an operator that ``DTensor``
 # does not know, often a kernel of your own. Call it on ``to_local()``.
 #
-# **Gradients are divided by the number of ranks.** An average by hand treats the ranks as if each
-# had its own batch. (DDP refuses the model: see "got mixed" above.) AdamW hides the factor.
+# **Gradients are averaged by hand.** These ranks have one batch, so there is nothing to average.
+# ``dist.all_reduce(p.grad)`` refuses a split weight with the message above; over ``to_local()`` it
+# would mix gradients of different columns. (DDP refuses the model: see "got mixed" above.)
 
 # %% [markdown]
 # What you can do now

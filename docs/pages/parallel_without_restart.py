@@ -135,9 +135,9 @@ axes.legend()
 # What it costs
 # -------------
 #
-# **Time in each step.** Two questions go to another process, ``start_quorum`` and ``should_commit``, and
-# the gradients are averaged one by one, after ``backward()``. A step of ``multinode.py`` takes one or
-# two milliseconds here, so that counts:
+# **Time in each step.** Two questions go to a server, ``start_quorum`` and ``should_commit``, and
+# the gradients are averaged one by one, after ``backward()``. A step of ``multinode.py`` takes one
+# or two milliseconds here, so that counts:
 #
 # .. run::
 #    :expect: samples/s

@@ -238,8 +238,9 @@ From your script to DDP
 # order, they are augmented with other random numbers, and BatchNorm normalizes 32 images at a time.
 #
 # To see the third alone, switch the augmentation off, and run the same script with one and with two
-# processes: ``DistributedSampler`` gives both runs the same 64 images per step. Then replace
-# BatchNorm by GroupNorm, which normalizes each image by itself:
+# processes: ``DistributedSampler`` gives both runs the same 64 images per step. (If you have one
+# GPU, hide it with ``CUDA_VISIBLE_DEVICES=``, because one process would use it and two would not.)
+# Then replace BatchNorm by GroupNorm, which normalizes each image by itself:
 #
 # .. run::
 #    :expect: train loss (\d\.\d{3})\d \| val loss (\d\.\d\d)\d\d [\s\S]*train loss \1\d \| val loss \2
