@@ -6,7 +6,8 @@ from itertools import zip_longest
 
 from ..recorded_run import Worker, lost
 from ..rule import rule
-from .wording import constants, exception, ranks, trees
+from .drawn_samples import loadings
+from .wording import branches, constants, exception, ranks, trees, where
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
@@ -15,6 +16,10 @@ NO_GPU = re.compile("no NVIDIA driver|not compiled with CUDA|No CUDA GPUs|Proces
                     "|NCCL built in|_cuda_setDevice|CUDA driver initialization", re.I)  # fmt: skip
 EXITED = re.compile(r"exitcode: (-\d+)\) local_rank: \d+ \(pid: (\d+)\)")  # by torchrun
 ON_CPU = "The script needs a GPU, and PyTorch finds none here. Add `--cpu 2` to run it without."
+TOGETHER = (
+    "All ranks must make a call together, and leave a loop together. Let them decide by one value,"
+    " such as an all-reduced one."
+)
 KILLED = "It raised no exception: read what it printed last, above the launcher's own traceback."
 
 
@@ -80,7 +85,10 @@ def crashed(run):
         return
     last, status = run.attempts[-1], run.status
     if alone := _alone(last.ranks):
-        yield f"{run.who(alone)} waits for others, which have ended well", alone["where"]
+        told = f"{run.who(alone)} waits for others, which have ended well"
+        taken, left = branches(run, alone["where"])
+        told += f"; did it alone take the branch of {taken}?" if taken else ""
+        yield told, left or alone["where"], TOGETHER
         return
     gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
             if not w.first("exit", "raised")]  # fmt: skip
@@ -207,9 +215,27 @@ def unequal_steps(run):
     the others.
     """
     counted = [worker for worker in run.replicas if worker.counts]
-    if run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:
+    if found := _unequal_batches(run):
+        yield found
+    elif run.status == 0 and len({worker.number_of_steps for worker in counted}) > 1:
         shown = ", ".join(f"{w.name}: {w.number_of_steps:,}" for w in counted)
-        yield shown, None
+        same = len({worker.counts.get("backward") for worker in counted}) == 1
+        yield shown, branches(run, where(counted, "step"))[0] if same else None
+
+
+def _unequal_batches(run):
+    """An epoch in which one rank's loader came to its end and another one's went on."""
+    tables = [{(f["loader"], f["nth"]): f for f in worker.all("epoch")} for worker in run.trained]
+    first, *others = tables or [{}]
+    for key in [key for key in first if all(key in table for table in others)]:
+        facts = sorted((table[key]["taken"], n) for n, table in enumerate(tables))
+        (least, n), (most, other) = facts[0], facts[-1]
+        one = tables[n][key]
+        if most > least and one["whole"] and one["did"]["step"]:
+            told = loadings(run)[run.trained[n], key[0]]["made"]
+            names = run.trained[n].name, run.trained[other].name
+            return f"in one epoch {names[0]} had {least} batches, {names[1]} {most} or more", told
+    return None
 
 
 @rule("warning")

@@ -10,8 +10,8 @@ from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
 def every_epoch_alike(run):
     """Every epoch has the same order of samples.
 
-    The sampler shuffles by the epoch's number, which never changed, or from a seed that is set
-    again in each. Call `set_epoch(epoch)` of the DistributedSampler before each epoch; seed a
+    The sampler shuffles by the epoch's number, which never changed, or from a seed that every
+    epoch sets again. Call `set_epoch(epoch)` of the DistributedSampler before each epoch; seed a
     generator or sampler of your own once, or with the epoch.
     """
     alike = defaultdict(list)  # a script may make its loader anew for each epoch, at one line
@@ -79,3 +79,21 @@ def loader_restarts(run):
         ]
         if len(left) > 1:
             yield f"{len(left)} iterations were left after one batch", left[0]["where"]
+
+
+@rule("warning")
+def first_batch_only(run):
+    """Each step begins the loader anew, and takes its first batch.
+
+    `next(iter(loader))` makes a new iterator. The other samples are never trained on: write
+    `for batch in loader`, or call `iter` once per epoch.
+    """
+    for (worker, loader), fact in loadings(run).items():
+        begun = defaultdict(list)
+        for epoch in epochs_of(worker, loader):
+            part = epoch["drawn"] * (fact["replicas"] or 1) < (fact["size"] or 0)
+            if part and epoch["taken"] == 1 and not epoch["whole"]:
+                begun[epoch["order"]].append(epoch["where"])
+        if len(lines := max(begun.values(), key=len, default=[])) > 4:
+            yield f"{len(lines)} steps had the same batch", lines[-1]
+            return

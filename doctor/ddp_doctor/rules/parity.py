@@ -34,8 +34,8 @@ def parity(run):
 
     The gradients of all ranks must be averaged exactly once: do not sum them, and do not divide the
     loss by the number of ranks as well. A mean over one rank's samples or tokens weighs too much if
-    that rank has fewer: divide by the mean number per rank. Adam and AdamW hide a wrong scale, but
-    clipping and SGD do not.
+    that rank has fewer: divide by the mean number per rank. Adam and AdamW hide a wrong scale, and
+    so may clipping; SGD does not.
     """
     steps, _ = _compared(run)
     if not steps or not steps[-1].differ or steps[-1].one["batch_norm"]:

@@ -5,6 +5,8 @@ A gradient is a dict of sketches, by parameter: see probe/comparisons.py.
 
 import math
 
+from .wording import assigned, where
+
 CLOSE = 1e-2  # of a ratio or a loss
 SAME = 1e-3  # of a norm; fp32 sums in another order differ by some 1e-6
 
@@ -45,13 +47,17 @@ def cause(run, facts, one, differ) -> tuple[str, str | None]:
     unlike = not facts[0]["parts"] and any(apart(other, own[0])[0] > CLOSE for other in own)
     if unlike and apart(mean, gradient(one)[first])[0] < CLOSE:
         return ", because each rank has its own gradient: they are not averaged", line
-    for factor, told in ((number, "summed over"), (1 / number, "divided once too often by")):
+    loss = assigned(run, where(run.trained, "backward"))
+    calls = [f for f in run.trained[0].all("collective") if f["t"] < facts[0]["t"]]
+    by_hand = line if run.first("replicated") or not calls else calls[-1]["where"]
+    for factor, told, place in (
+        (number, "summed over", by_hand), (1 / number, "divided once too often by", loss)
+    ):  # fmt: skip
         if all(ratio and abs(ratio / factor - 1) < CLOSE for _, ratio in differ):
             those = "all are" if len(differ) == len(one["names"]) else "these alone are"
-            return f", because {those} {told} {number} ranks", line
+            return f", because {those} {told} {number} ranks", place
     if why := _weights(facts, one):
-        begun = run.trained[0].first("backward")
-        return f", because {why}", begun and begun["where"]
+        return f", because {why}", loss
     return "", line
 
 

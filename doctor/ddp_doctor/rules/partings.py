@@ -57,7 +57,8 @@ def why(run, opt, step, table):
         if not last:
             text += f"; {without} of {without + synced} forward passes since the step before, also"
             text += " the last one, ran in no_sync"
-            return text, line or facts[0]["where"], ADVICE["no_sync"]
+            switched = lines_with(run, "require_backward_grad_sync = ")
+            return text, line or (switched or [facts[0]["where"]])[0], ADVICE["no_sync"]
     if apart:
         return None
     text += "; their gradients are equal on all ranks"

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..rule import rule
 from . import partings
-from .wording import ranks, where
+from .wording import assigned, ranks, where
 
 
 def steps_by_rank(run):
@@ -115,7 +115,7 @@ def names_differ_in_order(run):
     """The ranks have the same parameters in another order.
 
     DDP matches tensors by their position, so it averages the gradients of one layer with those of
-    another. Register layers in a fixed order: that of a set is another one in each process.
+    another. Register layers in a fixed order: a set has another order in each process.
     """
     tables = [worker.all("replicated") for worker in run.replicas]
     for facts in zip(*tables, strict=False) if len(tables) > 1 else ():
@@ -172,8 +172,12 @@ def learns_nothing(run):
                 continue
             unchanged = len({str(fact["parameters"]) for fact in [first, *steps]}) == 1
             unchanged &= any(fact["reached"] for fact in steps)
+            place = where([worker], "backward", "step")
             if all(fact["norm"] is None for fact in steps):
                 why = "no parameter has a gradient"
+                windows = (worker.first("last") or {}).get("windows", [])
+                if all(since for _, _, since, *_ in windows):  # else zero_grad came before the step
+                    place = assigned(run, steps[0]["where"])
             elif not any(fact["norm"] for fact in steps):
                 why = "every gradient is exactly 0"
             elif unchanged and len(steps) > 4 and any(first["rates"]):
@@ -182,7 +186,7 @@ def learns_nothing(run):
                 continue
             yield (
                 f"in all looked-at steps, 1 to {steps[-1]['n']:,}, {why}"
-            ), where([worker], "backward", "step")
+            ), place
 
 
 @rule("error")

@@ -44,8 +44,8 @@ def same_batches(run):
     if len(common) < 2 or any(tables[0][n]["inputs"] != tables[1][n]["inputs"] for n in common):
         return
     one, other = run.trained[:2]
-    numbers = loaders_of(run)
-    trains = [f for (w, number), f in loadings(run).items() if w is one and number in numbers]
+    number = tables[0][common[0]]["loader"]
+    trains = [f for (w, n), f in loadings(run).items() if w is one and n == number]
     told = f"; sampler: {trains[0]['sampler']}" if trains else ""
     place = trains[0]["made"] if trains else tables[0][common[0]]["where"]
     number = len(common)

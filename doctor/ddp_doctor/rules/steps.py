@@ -3,7 +3,7 @@
 import re
 
 from ..rule import rule
-from .drawn_samples import stepped_on
+from .drawn_samples import epochs_of, stepped_on
 from .wording import times, where
 
 
@@ -201,3 +201,22 @@ def windows_left_over(run):
                 f"a step has {size} backward passes, but the first one of {number} epochs had "
                 f"{passes}: {what.format(passes - size)}"
             ), where([worker], "step")
+
+
+@rule("error")
+def cleared_gradients(run):
+    """Gradients are accumulated, but `zero_grad` clears them between the micro-batches.
+
+    Only the last ones of a step count, at their share of the gradient. Call `zero_grad` once per
+    step: after `optimizer.step()`, or before the first micro-batch.
+    """
+    for worker in run.trained[:1]:
+        windows = (worker.first("last") or {}).get("windows", [])
+        _, passes, since, *_, times = max(windows, key=lambda one: one[-1], default=(0, 0, 0, 0))
+        most = 2 * times > sum(one[-1] for one in windows) > 2
+        epochs = epochs_of(worker)  # with two passes on a batch, the first may have another purpose
+        each = any(epoch["taken"] >= passes * epoch["did"]["step"] for epoch in epochs)
+        if len({opt for opt, *_ in windows}) == 1 and 0 < since < passes and most and each:
+            yield (
+                f"of the {passes} backward passes of a step, all but the last {since} are cleared"
+            ), where([worker], "backward")

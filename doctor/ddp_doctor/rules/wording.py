@@ -53,3 +53,47 @@ def lines_with(run: Run, pattern: str, file: str | None = None) -> list[str]:
         for number, line in enumerate(text.splitlines(), 1)
         if file in (None, path) and re.search(pattern, line)
     ]
+
+
+
+def assigned(run: Run, place: str | None) -> str | None:
+    """Where a function last assigned what its line `place` reads: of `loss.backward()`, the loss.
+
+    `place` itself if that is not known.
+    """
+    function, file, line = _function(run, place)
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    read = {node.id for node in names if node.lineno == line and isinstance(node.ctx, ast.Load)}
+    made = [node for node in names if node.id in read and isinstance(node.ctx, ast.Store)]
+    before = [node.lineno for node in made if node.lineno < line]
+    return f"{file}:{max(before)}" if before else place
+
+
+def branches(run: Run, place: str | None) -> tuple[str | None, str | None]:
+    """The `if` around a line of a function; or else the only one that leaves a loop around it."""
+    function, file, line = _function(run, place)
+    around = [node for node in ast.walk(function) if _has(node, line) and line != node.lineno]
+    if ifs := [node for node in around if isinstance(node, ast.If)]:
+        return f"{file}:{ifs[-1].lineno}", None
+    for loop in [node for node in around if isinstance(node, ast.For | ast.While)][:1]:
+        inside = [node for node in ast.walk(loop) if isinstance(node, ast.If)]
+        leaves = [node for node in inside if isinstance(node.body[-1], ast.Break | ast.Return)]
+        return None, f"{file}:{leaves[0].lineno}" if len(leaves) == 1 else None
+    return None, None
+
+
+def _function(run, place):
+    """The innermost function around a place, or the module, its file and the line."""
+    file, _, number = (place or ":0").rpartition(":")
+    scopes = [
+        node
+        for path, tree in trees(run)
+        for node in ast.walk(tree)
+        if path == file and isinstance(node, ast.FunctionDef | ast.Module)
+    ]
+    within = [node for node in scopes if isinstance(node, ast.Module) or _has(node, int(number))]
+    return within[-1] if within else ast.Module([], []), file, int(number)
+
+
+def _has(node, line):
+    return isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno
