@@ -124,8 +124,8 @@ Fault tolerance
 #    python -m tools.series show multigpu_torchrun@1 | sed 's/dist.all_reduce(totals)/assert not (epoch == 1 and dist.get_rank() == 1), "disaster"; &/' > broken.py
 #    torchrun --standalone --nproc_per_node=2 broken.py 3 1 2>&1 | grep -E '^(Failures|Root)|^  (rank|traceback|\w+Error)'
 #
-# Under ``Root Cause`` the report says that rank 1 failed first, but not why. Each process also
-# prints its own traceback, but among a hundred of them the right one is hard to find.
+# Under ``Root Cause`` the report says that rank 1 failed first, but not why. Rank 1 also prints its
+# traceback, but in the output of a hundred processes it is hard to find.
 #
 # .. lesson-diff:: multigpu_torchrun
 #    :edit: name-the-cause

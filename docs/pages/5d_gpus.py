@@ -261,10 +261,11 @@ if log:
 # node to which its GPU is connected, as with ``--numa-binding=node`` (:doc:`which_rank`). This
 # typically gains 1 to 10 %, says `PyTorch <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
 #
-# **Whether they reach each other directly.** NCCL copies from GPU to GPU (*peer to peer*, P2P) if
-# the driver says that this works. If the driver is wrong, the first all-reduce hangs, or copies are
-# zeros (`an example <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in
-# DDP(model) or in the first all-reduce, over NCCL only" on :doc:`symptoms`.
+# **Whether they reach each other directly.** Over NVLink or PCIe switches, NCCL copies from GPU to
+# GPU (*peer to peer*, P2P) if the driver says that this works. If the driver is wrong, the first
+# all-reduce hangs, or copies are zeros (`an example
+# <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in DDP(model) or in the first
+# all-reduce, over NCCL only" on :doc:`symptoms`.
 
 # %% [markdown]
 # What NCCL says

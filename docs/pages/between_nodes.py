@@ -94,8 +94,8 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # costs 40 ms per step.
 #
 # The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it, by up to a quarter over these limited
-# links. Times vary from run to run: those at 100 Mbit/s and 1 ms differ between the tables above
+# the work of TCP and gloo. So the measured speed is below it, by up to a quarter over links with a
+# limit. Times vary from run to run: those at 100 Mbit/s and 1 ms differ between the tables above
 # and below. Without limit and latency, gloo's work decides, and the prediction is wrong: it says
 # that two nodes win, and they lose.
 

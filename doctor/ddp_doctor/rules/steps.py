@@ -157,7 +157,7 @@ def scheduler_runs_ahead(run):
     """The learning rate's schedule ends long before the training.
 
     The scheduler steps several times per optimizer step. Accelerate's does so on purpose, once per
-    process, because it counts all processes' batches. Plan the schedule for that number of steps.
+    process. Plan its schedule for the batches of all processes together.
     """
     for worker in run.trained[:1]:
         for one in worker.all("scheduled"):
@@ -179,7 +179,7 @@ def windows_left_over(run):
     """Gradients are accumulated, but the last ones of an epoch are not stepped on.
 
     If nothing zeroes them, the next epoch's first step has too many gradients; else they are lost.
-    Step after an epoch's last batch, too, which must then be outside of `no_sync`; or count
+    Step after an epoch's last batch, too, with that batch outside of `no_sync`; or count
     micro-batches across epochs.
     """
     for worker in run.trained[:1]:
