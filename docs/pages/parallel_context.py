@@ -210,12 +210,12 @@ Context parallelism: a slice of each sequence
 #   grows with *T*\ :sup:`2`, the messages with *T*.
 # - **The weights** are whole on each process. FSDP over the same processes shards them, too.
 #
-# **Balance.** A causal mask makes ranks unequal. The last of *N* slices may see 2 *N* − 1 times as
-# many keys as the first. The first rank is soon done with attention, but gains nothing: it waits for
-# the last one in the next block. So attention takes almost twice as long as it could. The remedy is
-# a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and 2 *N* − 1 − *r*,
-# one that sees few keys and one that sees many. All ranks then have the same work. Tokens, targets,
-# positions and mask must follow the pieces. The order does not matter to the loss.
+# **Balance.** A causal mask makes ranks unequal. The last of *N* slices has up to 2 *N* − 1 times
+# as many scores as the first. The first rank is soon done with attention, but gains nothing: it
+# waits for the last one in the next block. So attention takes almost twice as long as it could. The
+# remedy is a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and 2
+# *N* − 1 − *r*, one that sees few keys and one that sees many. All ranks then have the same work.
+# Tokens, targets, positions and mask must follow the pieces. The order does not matter to the loss.
 
 # %%
 import lab

@@ -94,13 +94,13 @@ How far does it scale?
 #    torchrun --standalone --nproc_per_node=2 -m parallel.scale check
 #    torchrun --standalone --nproc_per_node=4 -m parallel.scale check
 #
-# In seven runs, the median error of DDP was 2 to 15 %, and that of FSDP 4 to 23 %. What it took:
+# In seven runs, the median error of DDP was 2 to 15 %, and that of FSDP 4 to 23 %. To get there:
 #
 # - **Measure as in training.** Each collective comes after some computing. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
 # - **Do not count waiting twice.** The first rank to arrive waits for the last, so each rank
-#   measures another time. That of the last one is the collective's. The column "waits" is the
-#   difference in all-reduces.
+#   measures another time. That of the last one is the collective's. The column "waits" is how much
+#   later the last rank came, in all-reduces.
 # - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
 #   weights out of it. The step over ``fake`` has these copies.
 #
@@ -222,8 +222,8 @@ axes.legend()
 #
 # - **Slowest** is the share of time for which the others wait, if times vary by 1 % of a step
 #   (``--spread``). It grows slowly, about as √(2 ln *N*). Goyal et al. (2017, `arXiv 1706.02677
-#   <https://arxiv.org/abs/1706.02677>`__) reached 90 % of ideal at 256 GPUs, with almost all
-#   messages hidden: a spread of 4 % would explain that.
+#   <https://arxiv.org/abs/1706.02677>`__) kept 90 % of the speed per GPU from 8 to 256 GPUs, with
+#   almost all messages hidden: a spread of 9 % would explain that.
 # - **Failures.** Meta's 419 in 54 days on 16,384 GPUs (section 3.3.4 of the paper above) are one per 5.8
 #   years of a GPU (``--years``). For a save that takes *C* seconds, and *M* seconds between failures,
 #   √(2 *C M*) between two saves loses least (Young 1974). With 100,000 such GPUs, 40 % of the time is
@@ -256,8 +256,8 @@ axes.legend()
 # ------------------
 #
 # - **Latency** of each message, which counts for small models, and the network's congestion.
-# - **Anything that overlaps** the messages of tensor parallelism, or evens out experts that get more
-#   tokens than others.
+# - **Anything that overlaps** the messages of tensor parallelism, and experts that get more tokens
+#   than others.
 
 # %% [markdown]
 # What could go wrong
@@ -286,8 +286,8 @@ axes.legend()
 #
 #       With 16 bytes per weight, 70 billion weights take 1,130 GB, 18 GB on each of 64 GPUs. FSDP
 #       alone fits if it computes the activations again, a third more arithmetic. Eight GPUs that
-#       share the layers keep an eighth each, and need not recompute. Two stages of a pipeline gain
-#       3 % more, since a pipeline gathers its weights once per step:
+#       share the layers keep an eighth of the activations each, and need not compute them again.
+#       Two stages of a pipeline gain 3 % more, since a pipeline gathers its weights once per step:
 #
 #       .. run::
 #          :expect: (?s)TP 8 × FSDP 8 +1 .*FSDP 64 +1, again

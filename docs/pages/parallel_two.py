@@ -31,8 +31,9 @@ Two dimensions: FSDP and tensor parallelism together
 #    **The mesh** now has a row per node, as that of HSDP has. The loader already divides batches
 #    among the ranks of ``data`` only, so each node gets another share.
 #
-#    **The order.** First ``split`` gives each rank its part of a layer. Then ``fully_shard`` cuts this
-#    part among the nodes. In the forward pass, the layer gathers this rank's part, not the whole.
+#    **The order.** First ``split`` gives each rank its part of a layer. Then ``fully_shard`` cuts
+#    this part among the nodes. In the forward pass, a split layer gathers this rank's part, not the
+#    whole.
 #
 #    **The norm.** ``clip_grad_norm_`` stacks the norms of all gradients, and ``DTensor`` refuses
 #    that for two meshes: the embeddings are sharded over ``data`` only, and the layers over both.
@@ -80,7 +81,7 @@ Two dimensions: FSDP and tensor parallelism together
 #   1/(*nodes* × *local*). Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node send at once:
-#   with 4 nodes of 8, ¾ of all weights leave it per all-gather, and with FSDP alone almost all.
+#   of 4 nodes of 8, each sends ¾ of all weights per all-gather, and with FSDP alone almost all.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.
 # - **The shape is yours.** ``LOCAL_WORLD_SIZE`` is a good default. A row of 4 on nodes of 8 GPUs, with
@@ -131,9 +132,9 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    .. fold:: HSDP has the same mesh. What is the difference?
 #
-#       In a row of HSDP, the ranks read different batches and gather whole layers. Here they read the
-#       same batch and never have a whole layer. In a column of HSDP, gradients are averaged. Here
-#       weights are gathered, too.
+#       In a row of HSDP, the ranks read different batches and gather whole layers. Here they read
+#       the same batch and never have the whole of a split layer. In a column of HSDP, gradients are
+#       averaged. Here weights are gathered, too.
 #
 #    .. fold:: Which ranks must draw the same dropout masks?
 #
