@@ -30,7 +30,7 @@ Checkpoints in shards: save without waiting
 #    to be written is ``.metadata``, which says where each shard is.
 #
 #    **Loading.** ``dcp.load`` reads into the tensors that it is given, here the shards. It looks up
-#    in ``.metadata`` which files have what this rank needs, and reads only that. So the number of
+#    in ``.metadata`` which shards have what this rank needs, and reads only those. So the number of
 #    processes may change. The trainer keeps the step that makes the optimizer's state, because
 #    there must be tensors to read into.
 #

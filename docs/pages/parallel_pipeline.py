@@ -12,11 +12,10 @@ Pipeline parallelism: each process holds some blocks
 # way.
 #
 # FSDP moves weights: each process computes all blocks, and gathers the weights of each block when
-# it needs them. A *pipeline* moves activations. It cuts the model into *stages*, runs of
-# consecutive blocks, and each process holds one stage. The first stage sends its output to the
-# second, and so on. In ``backward()``, gradients of these activations travel back. So a stage's
-# weights, gradients and optimizer state stay on their process, except where a weight is tied, or
-# saved.
+# it needs them. A *pipeline* moves activations. It cuts the model into *stages* of consecutive
+# blocks, and each process holds one stage. The first stage sends its output to the second, and so
+# on. In ``backward()``, gradients of these activations travel back. So a stage's weights, gradients
+# and optimizer state stay on their process, except where a weight is tied, or saved.
 #
 # Stages depend on each other, so while one computes, the others wait. Therefore the batch is cut
 # into *micro-batches*. While stage 2 computes micro-batch 1, stage 1 computes micro-batch 2.
@@ -120,9 +119,9 @@ Pipeline parallelism: each process holds some blocks
 #    many micro-batches as stages, or a multiple if ``--micro_batch_size`` asks for smaller ones. Only
 #    the first stage passes tokens to the schedule, and only the last one gets losses back.
 #
-#    **The scale.** A schedule divides gradients by the number of micro-batches, which is right if the
-#    loss is a mean. Here it is a sum, because a validation counts tokens. ``scale_grads=False`` turns
-#    that off, and ``scale_grads`` divides by the tokens of the batch.
+#    **The scale.** A schedule divides gradients by the number of micro-batches, which is right if
+#    the loss is a mean. Here it is a sum, because a validation counts tokens. ``scale_grads=False``
+#    turns that off; the stage's ``scale_grads`` divides by the batch's tokens.
 #
 #    **The memory.** ``model`` still has all blocks, in host memory. ``swap_tensors`` replaces each
 #    weight of another stage by a tensor on the device ``meta``, which has a shape but no memory. The
@@ -288,8 +287,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # What it costs
 # -------------
 #
-# - **Waiting.** With four stages and 16 micro-batches, 16 % of the time. Micro-batches cannot be
-#   arbitrarily small, because small products use a GPU badly.
+# - **Waiting.** With four stages and 16 micro-batches, at least 16 % of the time. Micro-batches
+#   cannot be arbitrarily small, because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends
 #   up to three numbers per weight. So a pipeline suits slow links, for example between nodes.

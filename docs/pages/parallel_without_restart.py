@@ -137,7 +137,7 @@ axes.legend()
 #
 # **Time in each step.** Two questions go to a server, ``start_quorum`` and ``should_commit``, and
 # the gradients are averaged one by one, after ``backward()``. A step of ``multinode.py`` takes one
-# or two milliseconds here, so that counts:
+# or two milliseconds here, so they count:
 #
 # .. run::
 #    :expect: samples/s
@@ -181,8 +181,9 @@ axes.legend()
 # **"failed to connect to http://node1:29510 within timeout of 60s".** The lighthouse does not run
 # there, or a firewall is between.
 #
-# **"the others left this group behind".** For over ten seconds, the network was cut, or the machine
-# was paused. The timeout in ``make_manager`` is how long the others wait.
+# **"the others left this group behind".** For some seconds, the network was cut, or the machine was
+# paused. In an all-reduce, the others wait for the timeout in ``make_manager``, and between steps
+# for ``--heartbeat_timeout_ms``.
 #
 # **The loss is worse than with one group, without an error.** Two groups have the same
 # ``REPLICA_GROUP_ID``, so they train on the same samples. The manager adds a random number to the
