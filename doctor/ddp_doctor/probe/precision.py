@@ -2,7 +2,8 @@
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around
+
+CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
 
 _scaler = None  # the one that scaled the loss of this step
 _unscaled = False
@@ -10,26 +11,24 @@ _unscaled = False
 
 def watch():
     scaler = torch.amp.GradScaler
-    scaler.scale = around(scaler.scale, _begin_scale)
-    scaler.unscale_ = around(scaler.unscale_, after=_end_unscale)
-    scaler.step = _outside(scaler.step)
+    recorder.watch(scaler, "scale", _begin_scale)
+    recorder.watch(scaler, "unscale_", after=_end_unscale)
+    recorder.watch(scaler, "step", _begin_step, hides=False)  # not the optimizer's collectives
+    watch_clipping(_note_clip)
+
+
+def watch_clipping(note):
+    """`clip_grads_with_norm_` is not in older versions of torch."""
     clip = torch.nn.utils.clip_grad
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        wrapped = around(getattr(clip, name), _note_clip)
-        for module in (clip, torch.nn.utils):
-            setattr(module, name, wrapped)
+    for name in CLIPS & vars(clip).keys():
+        recorder.watch(clip, name, note)
+        setattr(torch.nn.utils, name, getattr(clip, name))
 
 
-def _outside(step):
-    """`around` would hide the collectives of the optimizer's step, which this calls."""
-
-    def wrapped(self, *args, **kwargs):
-        global _scaler
-        _scaler = None
-        recorder.counts["scaler"] = int(self.is_enabled())
-        return step(self, *args, **kwargs)
-
-    return wrapped
+def _begin_step(self, *_, **__):
+    global _scaler
+    _scaler = None
+    recorder.counts["scaler"] = int(self.is_enabled())
 
 
 def _begin_scale(self, outputs):

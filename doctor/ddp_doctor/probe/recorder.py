@@ -21,7 +21,7 @@ from pathlib import Path
 
 # DOCTOR_PARTS may add some
 PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "precision",
-         "communication", "fault"]  # fmt: skip
+         "communication", "split_layers", "fault"]  # fmt: skip
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
@@ -177,20 +177,21 @@ def attempt():
     return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
-def around(function, before=None, after=None, failed=None):
+def around(function, before=None, after=None, failed=None, then=None, hides=True):
     """`function`, with calls of `before` and `after` around it, with the same arguments.
 
-    After an exception, `failed` is called in place of `after`, and gets it as `error`. None is
-    called in a thread that already runs a function of this kind.
+    `then` gets the result first. After an exception, `failed` is called in place of `after`, and
+    gets it as `error`. Inside of a function that `hides` its calls, another one is not watched.
     """
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
-        if compiling() or getattr(running, "watched", False):
+        if compiling() or (hides and getattr(running, "watched", False)):
             return function(*args, **kwargs)
         if before:
             before(*args, **kwargs)
-        running.watched = True
+        outer = getattr(running, "watched", False)
+        running.watched = hides or outer
         try:
             result = function(*args, **kwargs)
         except Exception as error:
@@ -198,12 +199,19 @@ def around(function, before=None, after=None, failed=None):
                 failed(*args, error=error, **kwargs)
             raise
         finally:
-            running.watched = False
+            running.watched = outer
         if after:
             after(*args, **kwargs)
+        if then:
+            then(result, *args, **kwargs)
         return result
 
     return wrapped
+
+
+def watch(owner, name, *notes, **options):
+    """Put `around` in the place of a function."""
+    setattr(owner, name, around(getattr(owner, name), *notes, **options))
 
 
 def place(path):
