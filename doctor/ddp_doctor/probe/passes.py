@@ -95,8 +95,7 @@ def _watched(call):
             return module._call_impl(*args, **kwargs)  # as `call` would: a frame less
         if calls.running or recorder.compiling():
             return call(module, *args, **kwargs)
-        inputs = []
-        _take(inputs, args, kwargs)
+        inputs = _inputs(args, kwargs)
         with unnoticed():
             output = call(module, *args, **kwargs)
         if inputs and threading.current_thread() is threading.main_thread():
@@ -109,13 +108,13 @@ def _watched(call):
 
 
 @recorder.guarded
-def _take(inputs, args, kwargs):
+def _inputs(args, kwargs):
     """Before the call: the model may replace what is in a dict, or ask for gradients of its input.
 
     An input that has some before is another model's output, and no fact.
     """
     found = tensors_in([*args, *kwargs.values()])
-    inputs += found if found and not found[0].requires_grad else []
+    return found if found and not found[0].requires_grad else []
 
 
 @recorder.guarded

@@ -154,14 +154,14 @@ def due(number):
 
 
 def guarded(note):
-    """`note`, but an exception in it becomes a fact and goes no further."""
+    """`note`, but an exception in it becomes a fact, and the result is None."""
 
     @functools.wraps(note)
     def wrapped(*args, **kwargs):
         global spent
         begin = time.perf_counter()
         try:
-            note(*args, **kwargs)
+            return note(*args, **kwargs)
         except Exception as error:
             if count(f"unobserved {note.__name__}") <= 3:
                 fact("unobserved", part=note.__name__, error=repr(error)[:300])
