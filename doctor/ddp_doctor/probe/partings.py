@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
@@ -70,10 +71,9 @@ def _note_came(one, given=True, parameter=None, *_, **__):
     parameter = one if isinstance(one, torch.nn.Parameter) else parameter
     if given is False or parameter is None or id(parameter) in _came or len(_came) > MOST:
         return
-    frame = sys._getframe()
-    while frame and frame.f_code not in _functions:
-        frame = frame.f_back
-    _came[id(parameter)] = recorder.where(frame)
+    running = (frame for frame, _ in walk_stack(sys._getframe()))
+    wraps = next((frame for frame in running if frame.f_code in _functions), None)
+    _came[id(parameter)] = recorder.where(wraps)
 
 
 def of_step(opt, parameters, each):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import sys
 import threading
+from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
@@ -101,7 +102,7 @@ def _watched(call):
         if inputs and threading.current_thread() is threading.main_thread():
             _note_forward(module, args, kwargs, inputs)
         elif replicated and "bypass" not in recorder.counts:
-            _note_part(module)
+            _note_bypass(module)
         return output
 
     return wrapped
@@ -131,10 +132,8 @@ def _note_forward(module, args, kwargs, inputs):
         return
     through, in_train_mode = type(module).__name__, model.training
     number = recorder.count("forward")
-    replica = id(parameter) in replicated
-    bypass = replica and not any(isinstance(part, DDP) for part in module.modules())
-    if bypass and recorder.count("bypass") == 1:
-        recorder.fact("bypass", **_bypass())
+    if replicated and "bypass" not in recorder.counts:
+        _note_bypass(module)
     if not recorder.due(number):
         return
     if number == 1:
@@ -153,12 +152,10 @@ def _note_forward(module, args, kwargs, inputs):
 
 
 @recorder.guarded
-def _note_part(module):
-    """A part of a model in DDP, called with another model's output."""
-    parameter = next(iter(module.parameters()), None)
-    if id(parameter) in replicated and torch.is_grad_enabled():
-        if any(isinstance(part, DDP) for part in module.modules()):
-            return
+def _note_bypass(module):
+    """Perhaps a model in DDP, or a part of one, perhaps called with another model's output."""
+    own = id(next(iter(module.parameters()), None)) in replicated and torch.is_grad_enabled()
+    if own and not any(isinstance(part, DDP) for part in module.modules()):
         recorder.count("bypass")
         recorder.fact("bypass", **_bypass())
 
@@ -168,14 +165,12 @@ def _bypass():
 
     `ddp.module.forward(x)` is no call of a module; the first one is inside of it.
     """
-    frame = sys._getframe()
-    while frame:
+    for frame, _ in walk_stack(sys._getframe()):
         own = frame.f_locals.get("self")
         if isinstance(own, torch.nn.Module) and id(own) in replicated:
             method = frame.f_code.co_name
             name = type(own).__name__ + (f".{method}" if method != "forward" else "")
             return {"through": name, "where": recorder.where(frame.f_back)}
-        frame = frame.f_back
     return {"through": through, "where": recorder.where()}
 
 

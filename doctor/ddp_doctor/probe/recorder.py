@@ -18,6 +18,7 @@ import sysconfig
 import threading
 import time
 from pathlib import Path
+from traceback import walk_stack
 
 # DOCTOR_PARTS may add some
 PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "precision",
@@ -240,11 +241,9 @@ def caller():
 
 def _theirs(frame=None):
     """File and number of each running line of the user's own, the innermost first."""
-    frame = frame or sys._getframe(1)
-    while frame:
-        if is_theirs(frame.f_code.co_filename):
-            yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+    for one, number in walk_stack(frame or sys._getframe(1)):
+        if is_theirs(one.f_code.co_filename):
+            yield one.f_code.co_filename, number
 
 
 def line_of(file, number):
