@@ -25,6 +25,7 @@ PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "pre
          "communication", "split_layers", "fault"]  # fmt: skip
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+ACT = int(os.environ.get("DOCTOR_ACT", 0))
 EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
 SHARE = 0.05  # of a process's time that the probe may take
 
@@ -59,16 +60,15 @@ def start():
 
 def _open():
     global _file
-    name = notes / f"{os.getpid()}.jsonl"
     _listen_for_signal()
-    _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _file = os.open(notes / f"{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
     fact(
         "process",
         parent=os.getppid(),
         argv=sys.orig_argv[1:],
         attempt=attempt(),
-        act=int(os.environ.get("DOCTOR_ACT", 0)),
+        act=ACT,
         node=os.environ.get("DOCTOR_NODE"),
         torchrun="TORCHELASTIC_RUN_ID" in os.environ,
         port=os.environ.get("MASTER_PORT"),
@@ -174,8 +174,7 @@ def guarded(note):
 
 def attempt():
     """How many times the script has started before: earlier acts, and restarts."""
-    acts = int(os.environ.get("DOCTOR_ACT", 0))
-    return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    return ACT + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def around(function, before=None, after=None, failed=None, then=None, hides=True):
