@@ -5,8 +5,7 @@ import torch
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
 
-_scaler = None  # the one that scaled the loss of this step
-_unscaled = False
+_scaler = None  # the one that scaled the loss of this step, until it unscales the gradients
 
 
 def watch():
@@ -26,23 +25,22 @@ def watch_clipping(note):
 
 
 def _begin_step(self, *_, **__):
-    global _scaler
-    _scaler = None
+    _end_unscale()
     recorder.counts["scaler"] = int(self.is_enabled())
 
 
 def _begin_scale(self, outputs):
-    global _scaler, _unscaled
+    global _scaler
     if self.is_enabled():
-        _scaler, _unscaled = self, False
+        _scaler = self
 
 
-def _end_unscale(self, optimizer):
-    global _unscaled
-    _unscaled = True
+def _end_unscale(*_, **__):
+    global _scaler
+    _scaler = None
 
 
 @recorder.guarded
 def _note_clip(*_, **__):
-    if _scaler and not _unscaled and recorder.count("clipped before unscale") == 1:
+    if _scaler and recorder.count("clipped before unscale") == 1:
         recorder.fact("clipped", scale=_scaler.get_scale(), where=recorder.where())
