@@ -63,15 +63,9 @@ def _counting(kind):
 
 def bare(module):
     """The module inside DDP and torch.compile."""
-    while (inner := _inside(module)) is not None:  # its truth is its length, and it may have none
-        module = inner
+    while isinstance(module, DDP) or "_orig_mod" in module._modules:  # hasattr would be slow
+        module = module.module if isinstance(module, DDP) else module._orig_mod
     return module
-
-
-def _inside(module):
-    if isinstance(module, DDP):
-        return module.module
-    return module._orig_mod if "_orig_mod" in module._modules else None  # getattr would be slow
 
 
 @contextlib.contextmanager
