@@ -13,16 +13,17 @@ from _ddp_doctor.fingerprints import fingerprint, part, region, rounded, tensors
 
 def watch():
     torch.save = around(torch.save, _before_save, _note_file)
-    places.watch()
-    torch.load = around(torch.load, after=_note_torch_load, failed=_note_load)
+    load = around(torch.load, before=places.begin_load, then=_note_torch_load, failed=_note_load)
+    torch.load = load
     pickle.dump = around(pickle.dump, _before_save, _note_file)
     imports.after("torch.distributed.checkpoint", _watch_dcp)
     imports.after("safetensors", _watch_safe_open)
     imports.after("safetensors.torch", _watch_safetensors)
 
 
-def _note_torch_load(f, *_, **__):
-    _note_load(f, gpus=places.loaded)
+@recorder.guarded
+def _note_torch_load(loaded, f, map_location=None, *_, **__):
+    _note_load(f, gpus=None if map_location else places.end_load(loaded))
 
 
 def _watch_dcp(checkpoint):
@@ -46,32 +47,26 @@ def _watch_dcp(checkpoint):
 
 def _watch_safetensors(module):
     """Hugging Face's libraries write weights with it."""
-
-    def before(tensors, filename, *_, **__):
-        _before_save(tensors, filename)
-
-    def note(tensors, filename, *_, **__):
-        _note_file(tensors, filename)
-
-    module.save_file = around(module.save_file, before, note)
-    module.load_file = around(module.load_file, after=_note_load)
+    recorder.watch(module, "save_file", _before_save, _note_file)
+    recorder.watch(module, "load_file", after=_note_load)
 
 
 def _watch_safe_open(module):
     """Transformers reads a checkpoint tensor by tensor."""
-
-    def note_load(filename, *_, **__):
-        _note_load(filename)
-
-    module.safe_open = around(module.safe_open, after=note_load)
+    recorder.watch(module, "safe_open", after=_note_load)
 
 
 _existed = False
 
 
-def _before_save(obj=None, f=None, *_, file=None, **__):
+def _given(f=None, file=None, filename=None, **_):
+    """The file, as torch, pickle or safetensors calls it."""
+    return next((one for one in (f, file, filename) if one is not None), None)
+
+
+def _before_save(obj=None, f=None, *_, **named):
     global _existed
-    f = file if f is None else f  # as pickle.dump calls it
+    f = _given(f, **named)
     if isinstance(f, str | os.PathLike):
         _existed = os.path.exists(f)
         system.protect(os.path.realpath(f))
@@ -85,23 +80,19 @@ def _name(f):
     return name if isinstance(name, str | os.PathLike) else None
 
 
-def _path(f):
-    name = _name(f)
-    return name and recorder.place(name)
-
-
 @recorder.guarded
-def _note_file(obj, f, *_, together=False, **__):
+def _note_file(obj=None, f=None, *_, together=False, tensors=None, **named):
+    obj, name = tensors if obj is None else obj, _name(_given(f, **named))
     thread = threading.current_thread() is not threading.main_thread()
     beside.at_save()
     content = _leaves(obj)
     recent = optimizers.recent()
     saved = {leaf["print"] for leaf in content} | {*_prints_of_shards(obj, recent)}
     recorder.fact(
-        "saved", path=_path(f), existed=_existed, together=together, thread=thread,
-        content=content, names=_names(passes.model), where=recorder.where(),
-        gpus=places.gpus_of(obj),
-        caller=recorder.caller(), **(_earlier(saved) if thread else _now(saved, recent)),
+        "saved", path=name and recorder.place(name), existed=_existed, together=together,
+        thread=thread, content=content, names=_names(passes.model), gpus=places.gpus_of(obj),
+        where=recorder.where(), caller=recorder.caller(),
+        **(_earlier(saved) if thread else _now(saved, recent)),
     )  # fmt: skip
 
 
@@ -168,10 +159,11 @@ def _share(live, saved):
 
 
 @recorder.guarded
-def _note_load(f, *_, error=None, gpus=None, **__):
-    name = _name(f)
+def _note_load(f=None, *_, error=None, gpus=None, **named):
+    name = _name(_given(f, **named))
     recorder.fact(
-        "loaded", path=_path(f), behind=name and recorder.place(os.path.realpath(name)),
+        "loaded", path=name and recorder.place(name),
+        behind=name and recorder.place(os.path.realpath(name)),
         step=recorder.counts.get("step", 0), where=recorder.where(), gpus=gpus,
         error=error and f"{type(error).__name__}: {exceptions.message_of(error)}",
     )  # fmt: skip

@@ -41,16 +41,15 @@ def watch():
     partings.watch()
     DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
     for name in COLLECTIVES:
-        replace(name, functools.partial(_collective, name))
+        note = functools.partial(_note_call, name)
+        replace(name, lambda call, note=note: around(call, note, recorder.noting("done")))
     for name in ("send", "recv", "isend", "irecv"):
         replace(name, lambda send: around(send, _note_peer))
     replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))
     replace("destroy_process_group", lambda leave: around(leave, after=recorder.noting("left")))
-    for module, name in ((torch.cuda, "set_device"), (torch.accelerator, "set_device_index")):
-        setattr(module, name, around(getattr(module, name), _note_device))
+    recorder.watch(torch.cuda, "set_device", _note_device)
+    recorder.watch(torch.accelerator, "set_device_index", _note_device)
     imports.after("torch.distributed._functional_collectives", _watch_functional)
-    imports.after("torch.distributed.fsdp", _watch_fully_shard)
-    importlib.import_module("_ddp_doctor.split_layers").watch()
 
 
 def _watch_functional(module):
@@ -60,16 +59,6 @@ def _watch_functional(module):
     module.wait_tensor = around(module.wait_tensor, after=recorder.noting("done"))
 
 
-def _watch_fully_shard(fsdp):
-    fsdp.fully_shard = around(fsdp.fully_shard, after=_note_sharded)
-
-
-@recorder.guarded
-def _note_sharded(module, *_, **__):
-    sizes = [p.device_mesh.size() for p in module.parameters() if hasattr(p, "device_mesh")]
-    recorder.fact("sharded", alone=_is_alone(max(sizes, default=None)), where=recorder.where())
-
-
 def replace(name, wrap):
     """Put a wrapper in the place of a function of torch.distributed."""
     if hasattr(dist.distributed_c10d, name):
@@ -77,10 +66,6 @@ def replace(name, wrap):
         for module in (dist, dist.distributed_c10d, dist.device_mesh):
             if hasattr(module, name):
                 setattr(module, name, wrapped)
-
-
-def _collective(name, function):
-    return around(function, functools.partial(_note_call, name), recorder.noting("done"))
 
 
 @recorder.guarded
@@ -94,7 +79,7 @@ def _note_call(name, *args, **kwargs):
     aside = aside or bool(kwargs.get("use_local_synchronization"))  # of new_group
     recorder.call(
         "collective", what=name, bytes=size, part=aside or (ranks or math.inf) < _world_size(),
-        alone=_is_alone(ranks), inside=passes.calls.running, where=recorder.where(),
+        alone=ranks == 1 < _world_size(), inside=passes.calls.running, where=recorder.where(),
     )  # fmt: skip
 
 
@@ -109,10 +94,6 @@ def _ranks_of(group):
 
 def _world_size():
     return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def _is_alone(ranks):
-    return ranks == 1 < _world_size()
 
 
 def _note_peer(*_, **__):
@@ -175,7 +156,7 @@ def _note_joined(*_, **__):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     recorder.fact("joined", rank=rank, world_size=world_size, backend=dist.get_backend())
     for name in ("add", "check", "compare_set", "get", "wait"):  # not in torchrun, always busy
-        setattr(dist.Store, name, around(getattr(dist.Store, name), after=recorder.noting("done")))
+        recorder.watch(dist.Store, name, after=recorder.noting("done"))
 
 
 def _spawned(wrap):

@@ -4,17 +4,14 @@ A sketch of a tensor is some sums of its numbers with random signs. It is linear
 the ranks add up, and about as long as the tensor: enough to see how far two are apart.
 """
 
-import functools
-
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import optimizers, passes
+from _ddp_doctor import optimizers, passes, precision
 from _ddp_doctor.fingerprints import local, part, region, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 
 NUMBERS = 8  # of a sketch
-CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
 AWAY = 1e-5  # how far the weights begin from their own: a hundred times as far as rounding
 
 _outputs = {}  # of this step, by the id of a module: rows, the shape of one, and a sketch
@@ -24,11 +21,8 @@ _unclipped = {}  # by the id of a parameter: the sketch of its gradient, if this
 
 def watch():
     torch.nn.modules.module.register_module_forward_hook(_after_module)
-    torch.autograd.backward = _with_loss(torch.autograd.backward)
-    for name in CLIPS & vars(torch.nn.utils).keys():  # an older torch lacks one
-        wrapped = recorder.around(getattr(torch.nn.utils, name), _note_unclipped)
-        for module in (torch.nn.utils.clip_grad, torch.nn.utils):
-            setattr(module, name, wrapped)
+    recorder.watch(torch.autograd, "backward", _note_loss, hides=False)
+    precision.watch_clipping(_note_unclipped)
 
 
 def dense(gradient):
@@ -75,18 +69,8 @@ def _note_output(module, output):
             _outputs[key] = rows + len(tensor), shape, both
 
 
-def _with_loss(backward):
-    @functools.wraps(backward)
-    def wrapped(tensors, *args, **kwargs):
-        if not recorder.compiling():
-            _note_loss(tensors)
-        return backward(tensors, *args, **kwargs)
-
-    return wrapped
-
-
 @recorder.guarded
-def _note_loss(tensors):
+def _note_loss(tensors, *_, **__):
     found = tensors_in([tensors])
     alone = len(found) == 1 and found[0].numel() == 1
     _losses.append(float(found[0].detach()) if alone else None)

@@ -131,6 +131,22 @@ def without_cuda(function, numbers=False):
     return wrapped
 
 
+def replacing(owner, name, *others):
+    """A decorator: the function takes the place of `owner.name`, and gets that one first."""
+    original = getattr(owner, name)
+
+    def put(function):
+        @functools.wraps(original)
+        def wrapped(*args, **kwargs):
+            return function(original, *args, **kwargs)
+
+        for module in (owner, *others):
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
+
+    return put
+
+
 class _GeneratorType(type(torch.Generator)):
     def __instancecheck__(cls, instance):
         return isinstance(instance, torch._C.Generator)

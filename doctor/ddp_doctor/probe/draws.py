@@ -42,8 +42,7 @@ def _watch_fetch(fetch):
         if number >= FETCHES:
             return fetch(self, indices)
         self._ddp_doctor = number + 1
-        before = {}
-        _take_states(before, self.dataset)
+        before = _states(self.dataset)
         samples = fetch(self, indices)
         _note_draws(self, number, before)
         return samples
@@ -52,8 +51,8 @@ def _watch_fetch(fetch):
 
 
 @recorder.guarded
-def _take_states(states, dataset):
-    states.update((name, _print(generator)) for name, generator in _generators(dataset))
+def _states(dataset):
+    return {name: _print(generator) for name, generator in _generators(dataset)}
 
 
 def _print(generator):
@@ -89,8 +88,7 @@ def _generators(dataset):
 def _note_draws(fetcher, number, before):
     from _ddp_doctor import loaders  # which imports this
 
-    worker, after = get_worker_info(), {}
-    _take_states(after, fetcher.dataset)
+    worker, after = get_worker_info(), _states(fetcher.dataset)
     drawn = {name: after[name] for name in after if before.get(name, after[name]) != after[name]}
     loader, nth = coming if worker and coming else loaders.epoch_of(fetcher)
     if drawn and loader is not None and nth < EPOCHS:

@@ -3,7 +3,7 @@
 A fact is a JSON object with `kind`, `t` (seconds of a clock that all processes share) and `pid`.
 One that may wait for other ranks has the number of the `call`. `where` is a line of the user's own
 files, `file.py:12`. File paths are relative to the run's folder. The observer, whose pid is 0, adds
-some kinds. Other parts of a probe may add theirs to KINDS.
+some kinds.
 """
 
 from dataclasses import dataclass
@@ -219,13 +219,3 @@ KINDS = {
     "leftover": _kind("a process that still ran when the command had ended", "of"),
     "output": _kind("the last lines that a command printed", "node text"),
 }  # fmt: skip
-
-
-def mismatch(fact: dict) -> str | None:
-    """How a fact differs from its kind in the table; None if it does not."""
-    fields, kind = fact.keys() - {"kind", "t", "pid", "call"}, KINDS.get(fact["kind"])
-    if kind is None:
-        return f"unknown kind {fact['kind']!r}"
-    missing, extra = kind.fields - fields, fields - kind.fields - kind.maybe
-    told = [f"without {name!r}" for name in missing] + [f"with unknown {name!r}" for name in extra]
-    return f"{fact['kind']} {', '.join(sorted(told))}" if told else None

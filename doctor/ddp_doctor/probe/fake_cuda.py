@@ -22,8 +22,13 @@ ZERO = (
     "max_memory_cached", "max_memory_reserved", "memory_allocated", "memory_cached",
     "memory_reserved", "memory_usage", "power_draw", "temperature", "utilization",
 )  # fmt: skip
+ENDS = ("", "_idx", "_index")  # of the names of functions that are about the current device
 
 _current = 0  # index of the current device
+
+
+def _returning(value):
+    return lambda *_, **__: value
 
 
 class Stream(torch.Stream):
@@ -34,30 +39,16 @@ class Stream(torch.Stream):
     def __new__(cls, *_, **__):
         return super().__new__(cls, stream_id=0, device_index=_current, device_type=1)  # cuda
 
-    def __init__(self, *_, **__):
-        pass
+    __init__ = __exit__ = wait_event = wait_stream = synchronize = _returning(None)
+    query, is_capturing = _returning(True), _returning(False)
 
     def __enter__(self):
         return self
-
-    def __exit__(self, *_):
-        pass
 
     def record_event(self, event=None):
         event = event or Event()
         event.record()
         return event
-
-    def _nothing(self, *_, **__):
-        pass
-
-    wait_event = wait_stream = synchronize = _nothing
-
-    def query(self):
-        return True
-
-    def is_capturing(self):
-        return False
 
 
 class Event(torch.Event):
@@ -75,14 +66,8 @@ class Event(torch.Event):
     def elapsed_time(self, end):
         return (end._recorded - self._recorded) * 1000
 
-    def wait(self, stream=None):
-        pass
-
-    def synchronize(self):
-        pass
-
-    def query(self):
-        return True
+    wait = synchronize = _returning(None)
+    query = _returning(True)
 
 
 class CurrentDevice:
@@ -132,10 +117,6 @@ def _properties():
     )  # fmt: skip
 
 
-def _returning(value):
-    return lambda *_, **__: value
-
-
 def _answers():
     """What to return, by name. Not twice the same function: torch.compile has tables of them."""
     return {
@@ -147,9 +128,7 @@ def _answers():
         "can_device_access_peer": _returning(True),
         "cudart": _returning(SimpleNamespace(cudaProfilerStart=int, cudaProfilerStop=int)),
         "current_accelerator": _returning(torch.device("cuda")),
-        "current_device": lambda: _current,
-        "current_device_idx": lambda: _current,
-        "current_device_index": lambda: _current,
+        **{f"current_device{end}": lambda: _current for end in ENDS},
         "current_stream": lambda device=None: Stream(),
         "default_generators": tuple(torch.Generator() for _ in range(NUMBER)),  # draw nothing
         "default_stream": lambda device=None: Stream(),
@@ -169,9 +148,7 @@ def _answers():
         "memory_snapshot": _returning([]),
         "memory_stats": lambda device=None: collections.defaultdict(int),
         "memory_summary": _returning(""),
-        "set_device": lambda device: _set_device(device),
-        "set_device_idx": lambda device: _set_device(device),
-        "set_device_index": lambda device: _set_device(device),
+        **{f"set_device{end}": lambda device: _set_device(device) for end in ENDS},
         "stream": lambda stream: contextlib.nullcontext(stream),
         "version": _returning((2, 27, 3)),  # NCCL's
     }

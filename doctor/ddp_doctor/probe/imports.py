@@ -1,35 +1,33 @@
-"""Call a function as soon as the import of a module has ended."""
+"""Call functions as soon as the import of a module has ended."""
 
 import importlib.abc
-import importlib.util
 import sys
+
+_coming = {}  # by name of a module: the functions
 
 
 def after(name, then):
     """Call `then` with the module `name` once it is imported."""
-    sys.meta_path.insert(0, _Finder(name, then))
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    _coming.setdefault(name, []).append(then)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name, then):
-        self.name, self.then, self.asks = name, then, False
-
     def find_spec(self, name, path, target=None):
-        if name != self.name or self.asks:
+        if name not in _coming:
             return None
-        self.asks = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.asks = False
+        others = (one for one in sys.meta_path if not isinstance(one, _Finder))
+        asked = (one for one in others if hasattr(one, "find_spec"))  # an old finder has none
+        found = (one.find_spec(name, path, target) for one in asked)
+        spec = next(filter(None, found), None)
         if spec and spec.loader:
             run = spec.loader.exec_module
 
             def exec_module(module):
                 run(module)
-                if self in sys.meta_path:  # until now: others may only ask whether it is there
-                    sys.meta_path.remove(self)
-                    self.then(module)
+                for then in _coming.pop(name, ()):  # until now: others may only ask for it
+                    then(module)
 
             spec.loader.exec_module = exec_module
         return spec

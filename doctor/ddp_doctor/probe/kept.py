@@ -8,6 +8,7 @@ import itertools
 import sys
 import weakref
 from collections import deque
+from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
@@ -67,14 +68,12 @@ def _below(nodes):
 def _keepers(alive):
     """File and name of each variable of the running functions, or attribute of such a variable,
     from which a graph leads to most of those that are kept."""
-    frame = sys._getframe(1)
-    while frame:
+    for frame, _ in walk_stack(sys._getframe(1)):
         if recorder.is_theirs(frame.f_code.co_filename):
             file = recorder.line_of(frame.f_code.co_filename, frame.f_code.co_firstlineno)
             for name, value in _variables({**frame.f_locals}):
                 if _leads_to(value, alive):
                     yield [file, name, type(value).__name__]
-        frame = frame.f_back
 
 
 def _variables(known):

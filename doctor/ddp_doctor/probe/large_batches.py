@@ -4,13 +4,12 @@ DOCTOR_PARITY says how many times larger a batch is. Plain SGD takes the optimiz
 Adam's steps hardly depend on the scale of a gradient.
 """
 
-import functools
 import os
 import random
 
 import torch
 from _ddp_doctor import comparisons, optimizers, passes
-from _ddp_doctor.devices import say
+from _ddp_doctor.devices import replacing, say
 from torch.nn import functional
 from torch.nn.modules.rnn import RNNBase
 from torch.optim import Optimizer
@@ -28,18 +27,12 @@ def watch():
     random.seed(0)
     for name in DROPOUTS:
         setattr(functional, name, _unchanged)
-    attend = functools.partial(_attend, functional.scaled_dot_product_attention)
-    functional.scaled_dot_product_attention = attend
-    _wrap(RNNBase, _without_dropout)
-    _wrap(torch.amp.autocast_mode.autocast, _without_autocast)
-    _wrap(BatchSampler, _larger)
-    _wrap(Optimizer, _with_sgd)
+    replacing(functional, "scaled_dot_product_attention")(_attend)
+    replacing(RNNBase, "__init__")(_without_dropout)
+    replacing(torch.amp.autocast_mode.autocast, "__init__")(_without_autocast)
+    replacing(BatchSampler, "__init__")(_larger)
+    replacing(Optimizer, "__init__")(_with_sgd)
     comparisons.watch()
-
-
-def _wrap(kind, wrapper):
-    begin = kind.__init__
-    kind.__init__ = lambda self, *args, **kwargs: wrapper(begin, self, *args, **kwargs)
 
 
 def _unchanged(input, p=0.5, training=True, inplace=False):

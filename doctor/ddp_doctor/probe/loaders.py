@@ -3,7 +3,6 @@
 import array
 import collections
 import dis
-import functools
 import itertools
 import os
 import re
@@ -11,8 +10,9 @@ import weakref
 import zlib
 
 import _ddp_doctor as recorder
-from _ddp_doctor import around, draws, passes, samplers, sketches
+from _ddp_doctor import draws, passes, samplers, sketches
 from _ddp_doctor.fingerprints import fingerprint, tensors_in
+from _ddp_doctor.sketches import length
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
@@ -29,12 +29,10 @@ CONTENTS = 2048  # samples whose content is compared
 DID = ("step", "forward", "evaluation")
 
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
-_numbers = {}  # of the loaders, by id; alike on all ranks, though one may have more loaders
-_loaders = []  # keeps a reference, so that no id is used twice
+_numbers = {}  # of the loaders; alike on all ranks, though one may have more loaders
 _bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
-_early = {}  # indices that an iterator drew while it was made, by its id
-_making = False  # whether an iterator is made, or a persistent one begins anew
+_coming = []  # those whose iterator is being made, or a persistent one begins anew
 _contents = 0
 _fresh = set()  # the epochs whose batches came since then
 _before = dict.fromkeys(DID, 0)  # what had been done until a batch came
@@ -43,9 +41,9 @@ _before = dict.fromkeys(DID, 0)  # what had been done until a batch came
 class Epoch:
     """One iteration over a loader."""
 
-    def __init__(self, loader, nth, iterator):
+    def __init__(self, loader, nth):
         self.loader, self.nth, self.where = loader, nth, recorder.where()
-        self.iterator = weakref.ref(iterator)
+        self.iterator = lambda: None  # a weak reference
         self.indices, self.taken, self.whole = array.array("q"), 0, False
         self.coming = collections.deque()  # batches that were drawn and not yet taken
         self.did = dict.fromkeys(DID, 0)  # with its batches, or with others beside them
@@ -74,11 +72,11 @@ class Epoch:
 
 def watch():
     draws.watch()
-    DataLoader.__init__ = around(DataLoader.__init__, after=_note_made)
-    Subset.__init__ = around(Subset.__init__, after=_note_made)
-    DataLoader.__iter__ = _watch_iter(DataLoader.__iter__)
-    Iterator._next_index = _watch_index(Iterator._next_index)
-    Iterator.__next__ = _watch_next(Iterator.__next__)
+    recorder.watch(DataLoader, "__init__", after=_note_made)
+    recorder.watch(Subset, "__init__", after=_note_made)
+    recorder.watch(DataLoader, "__iter__", _prepare, then=_begin, failed=_give_up, hides=False)
+    recorder.watch(Iterator, "_next_index", then=_note_drawn, hides=False)
+    recorder.watch(Iterator, "__next__", then=_note_taken, failed=_note_failed, hides=False)
     recorder.at_end.append(_end_all)
 
 
@@ -86,63 +84,29 @@ def _note_made(made, *_, **__):
     _made[made] = recorder.where()
 
 
-def _watch_iter(make):
-    counted = around(make, recorder.noting("loader"))
-
-    @functools.wraps(make)
-    def wrapped(self):
-        global _making
-        _early.clear()
-        outer, _making = _making, True
-        _note_coming(self)
-        try:
-            iterator = counted(self)
-        finally:
-            _making = outer
-        _begin(self, iterator)
-        return iterator
-
-    return wrapped
-
-
-def _watch_index(draw):
-    @functools.wraps(draw)
-    def wrapped(self):
-        batch = draw(self)
-        _note_drawn(self, batch)
-        return batch
-
-    return wrapped
-
-
-def _watch_next(advance):
-    @functools.wraps(advance)
-    def wrapped(self):
-        try:
-            batch = advance(self)
-        except StopIteration:
-            _finish(self)
-            raise
-        _note_taken(self, batch)
-        return batch
-
-    return wrapped
-
-
 def _number_of(loader):
-    if id(loader) not in _numbers:
+    if loader not in _numbers:
         made = _made.get(loader)
-        before = sum(_made.get(other) == made for other in _loaders)
-        _numbers[id(loader)] = zlib.crc32(f"{made} {before}".encode())
-        _loaders.append(loader)
-    return _numbers[id(loader)]
+        before = sum(_made.get(other) == made for other in _numbers)
+        _numbers[loader] = zlib.crc32(f"{made} {before}".encode())
+    return _numbers[loader]
 
 
 @recorder.guarded
-def _note_coming(loader):
-    """For the workers, which start now."""
+def _prepare(loader):
+    """Its workers may start now, and draw the first batches. An earlier epoch has ended."""
+    recorder.fact("loader")
     number = _number_of(loader)
-    draws.coming = number, recorder.counts.get(f"iterations of loader {number}", 0)
+    for key in [key for key, epoch in _epochs.items() if epoch.loader == number]:
+        _epochs.pop(key).end()
+    epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1)
+    draws.coming = number, epoch.nth
+    _coming.append(epoch)
+
+
+@recorder.guarded
+def _give_up(loader, error):
+    _coming.pop()
 
 
 def epoch_of(fetcher):
@@ -154,16 +118,12 @@ def epoch_of(fetcher):
 
 
 @recorder.guarded
-def _begin(loader, iterator):
-    number = _number_of(loader)
-    left = [key for key, e in _epochs.items() if e.loader == number or key == id(iterator)]
-    for key in left:
-        _epochs.pop(key).end()
-    epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1, iterator)
-    _epochs[id(iterator)] = epoch
+def _begin(iterator, loader):
+    epoch = _coming.pop()
+    if id(iterator) in _epochs:  # of another one that is gone
+        _epochs.pop(id(iterator)).end()
+    epoch.iterator, _epochs[id(iterator)] = weakref.ref(iterator), epoch
     _describe(loader, epoch)
-    for batch in _early.pop(id(iterator), []):
-        epoch.draw(batch)
 
 
 def _describe(loader, epoch):
@@ -189,7 +149,7 @@ def _describe(loader, epoch):
     shuffles = getattr(sampler, "shuffle", 0) is True or isinstance(sampler, RandomSampler)
     recorder.fact(
         "loading", loader=epoch.loader, nth=epoch.nth, where=epoch.where, made=_made.get(loader),
-        dataset=type(dataset).__name__, base=base, size=_length(loader.dataset), subset=subset,
+        dataset=type(dataset).__name__, base=base, size=length(loader.dataset), subset=subset,
         iterable=_has_no_index(dataset, loader.collate_fn),
         lists=sketches.of_lists(dataset) if compares else {},
         orders=sketches.of_orders(dataset) if compares else {},
@@ -226,15 +186,8 @@ def _subset(dataset):
     """The Subset that a dataset is, or that it transforms sample by sample."""
     inside = [dataset, *getattr(dataset, "__dict__", {}).values()]
     subsets = [part for part in inside if isinstance(part, Subset)]
-    alone = len(subsets) == 1 and len(subsets[0]) == _length(dataset)
+    alone = len(subsets) == 1 and len(subsets[0]) == length(dataset)
     return subsets[0] if alone or isinstance(dataset, Subset) else None
-
-
-def _length(dataset):
-    try:
-        return len(dataset)
-    except Exception:  # whatever a dataset without a length raises
-        return None
 
 
 def _settle():
@@ -249,15 +202,16 @@ def _settle():
 
 
 @recorder.guarded
-def _note_drawn(iterator, batch):
-    if _making:  # its id may be that of an epoch that was left
-        _early.setdefault(id(iterator), []).append(batch)
-    elif epoch := _epochs.get(id(iterator)):
+def _note_drawn(batch, iterator):
+    epoch = _epochs.get(id(iterator))
+    if epoch is None or epoch.iterator() is not iterator:
+        epoch = _coming[-1] if _coming else None
+    if epoch:
         epoch.draw(batch)
 
 
 @recorder.guarded
-def _note_taken(iterator, batch):
+def _note_taken(batch, iterator):
     """Batches come in the order of their indices, whatever the number of workers."""
     global _contents
     epoch = _epochs.get(id(iterator))
@@ -278,7 +232,10 @@ def _note_taken(iterator, batch):
 
 
 @recorder.guarded
-def _finish(iterator):
+def _note_failed(iterator, error):
+    """It ends with StopIteration."""
+    if not isinstance(error, StopIteration):
+        return
     passes.loader = None
     recorder.count("ended")
     if epoch := _epochs.pop(id(iterator), None):
@@ -290,5 +247,5 @@ def _finish(iterator):
 def _end_all():
     while _epochs:
         _epochs.popitem()[1].end()
-    _loaders.clear()
+    _numbers.clear()
     _bases.clear()

@@ -13,8 +13,8 @@ import threading
 
 import torch
 import torch.distributed as dist
-from _ddp_doctor import fake_cuda, imports, places
-from _ddp_doctor.devices import HALVES, Generator, OnCpu, in_mode, on_cpu, say, without_cuda
+from _ddp_doctor import devices, fake_cuda, imports, places
+from _ddp_doctor.devices import HALVES, OnCpu, in_mode, on_cpu, replacing, say, without_cuda
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import DataParallel, SyncBatchNorm
 from torch.nn.attention import SDPBackend
@@ -42,40 +42,24 @@ def watch():
     _map_gathers()
 
 
-def _replacing(owner, name, *others):
-    """A decorator: the function takes the place of `owner.name`, and gets that one first."""
-    original = getattr(owner, name)
-
-    def put(function):
-        @functools.wraps(original)
-        def wrapped(*args, **kwargs):
-            return function(original, *args, **kwargs)
-
-        for module in (owner, *others):
-            if hasattr(module, name):
-                setattr(module, name, wrapped)
-
-    return put
-
-
 def _map_devices():
-    torch.Generator = Generator
+    torch.Generator = devices.Generator
     torch._C._nn._parse_to = without_cuda(torch._C._nn._parse_to, numbers=True)  # Module.to
     DeviceContext.__init__ = without_cuda(DeviceContext.__init__)  # torch.set_default_device
     DeviceMesh.__init__ = without_cuda(DeviceMesh.__init__)
 
-    @_replacing(torch, "get_device_module")
+    @replacing(torch, "get_device_module")
     def module(original, device=None):
         return original("cuda")
 
-    @_replacing(torch, "load")
+    @replacing(torch, "load")
     def load(original, f, map_location=None, *rest, **options):
         if map_location is None:
             return original(f, places.keep, *rest, **options)
         device = on_cpu(map_location)  # or a function, or a dict
         return original(f, device if str(device) == "meta" else "cpu", *rest, **options)
 
-    @_replacing(torch.nn.Module, "to")
+    @replacing(torch.nn.Module, "to")
     def to(original, self, *args, **kwargs):
         result = original(self, *args, **kwargs)
         for device in [*args, *kwargs.values()]:
@@ -83,13 +67,13 @@ def _map_devices():
                 places.move(self, device, fake_cuda.current())
         return result
 
-    @_replacing(torch.nn.Module, "cuda")
+    @replacing(torch.nn.Module, "cuda")
     def cuda(original, self, device=None):
         original(self, device)
         places.move(self, "cuda" if device is None else device, fake_cuda.current())
         return self
 
-    @_replacing(Iterator, "__init__")
+    @replacing(Iterator, "__init__")
     def begin(original, self, *args, **kwargs):
         original(self, *args, **kwargs)
         if self._pin_memory:
@@ -98,7 +82,7 @@ def _map_devices():
 
 
 def _map_precision():
-    @_replacing(torch.amp.autocast_mode.autocast, "__init__")
+    @replacing(torch.amp.autocast_mode.autocast, "__init__")
     def autocast(original, self, device_type, dtype=None, *rest, **options):
         device = on_cpu(device_type)
         if device != device_type and dtype in (None, torch.float16):
@@ -111,22 +95,22 @@ def _map_precision():
         setattr(torch.amp, name, mapped)
         setattr(torch.cuda.amp, name, functools.partial(mapped, device_type="cuda"))
 
-    @_replacing(torch.amp.GradScaler, "__init__")
+    @replacing(torch.amp.GradScaler, "__init__")
     def scale(original, self, device="cuda", *rest, **options):
         original(self, on_cpu(device), *rest, **options)
 
-    @_replacing(torch.optim.Optimizer, "__init__")
+    @replacing(torch.optim.Optimizer, "__init__")
     def optimize(original, self, params, defaults):
         if defaults.get("capturable"):
             say("capturable ignored")
             defaults["capturable"] = False
         original(self, params, defaults)
 
-    @_replacing(torch.nn.attention, "_sdpa_kernel")
+    @replacing(torch.nn.attention, "_sdpa_kernel")
     def choose(original, backends, *rest, **options):
         original([*backends, SDPBackend.MATH], *rest, **options)  # the others may not exist on CPUs
 
-    @_replacing(torch.autograd.profiler.profile, "__init__")
+    @replacing(torch.autograd.profiler.profile, "__init__")
     def profile(original, self, *args, use_device=None, **options):
         original(self, *args, use_device=None if use_device == "cuda" else use_device, **options)
 
@@ -139,25 +123,25 @@ class Places(list):
 
 
 def _map_wrappers():
-    @_replacing(DDP, "__init__")
+    @replacing(DDP, "__init__")
     def ddp(original, self, module, device_ids=None, output_device=None, *rest, **options):
         if device_ids:
             say("device_ids ignored")
         original(self, module, None, None, *rest, **options)
         self.device_ids = device_ids and Places(device_ids)
 
-    @_replacing(DDP, "_check_comm_hook")
+    @replacing(DDP, "_check_comm_hook")
     def check(original, self, hook):
         if "bf16" not in hook.__name__:  # without CUDA, it refuses these
             original(self, hook)
 
-    @_replacing(DataParallel, "__init__")
+    @replacing(DataParallel, "__init__")
     def data_parallel(original, self, module, *_, dim=0, **__):
         say("DataParallel → one replica")
         torch.nn.Module.__init__(self)
         self.module, self.device_ids, self.dim = module, [], dim
 
-    @_replacing(SyncBatchNorm, "__init__")
+    @replacing(SyncBatchNorm, "__init__")
     def synchronize(original, self, *args, **kwargs):
         say("SyncBatchNorm → BatchNorm")
         original(self, *args, **kwargs)
@@ -168,7 +152,7 @@ def _map_wrappers():
 
 
 def _map_fsdp(fsdp):
-    @_replacing(fsdp.FullyShardedDataParallel, "__init__")
+    @replacing(fsdp.FullyShardedDataParallel, "__init__")
     def shard(original, self, *args, device_id=None, **options):
         original(self, *args, device_id=torch.device("cpu"), **options)
 
@@ -180,20 +164,20 @@ def _map_groups():
     modules = (dist.distributed_c10d, dist.device_mesh)
     dist.is_nccl_available = lambda: True
 
-    @_replacing(dist, "init_process_group", *modules)
+    @replacing(dist, "init_process_group", *modules)
     def join(original, backend=None, *rest, device_id=None, **options):
         backend = _gloo_for(backend, options)
         return original("gloo" if backend is None else backend, *rest, **options)
 
-    @_replacing(dist, "new_group", *modules)
+    @replacing(dist, "new_group", *modules)
     def group(original, ranks=None, timeout=None, backend=None, *rest, device_id=None, **options):
         return original(ranks, timeout, _gloo_for(backend, options), *rest, **options)
 
-    @_replacing(dist, "barrier", *modules)
+    @replacing(dist, "barrier", *modules)
     def wait(original, group=None, async_op=False, device_ids=None, **options):
         return original(group, async_op, **options)
 
-    @_replacing(dist.Work, "get_future")
+    @replacing(dist.Work, "get_future")
     def get_future(original, self):
         try:
             return original(self)
@@ -218,7 +202,7 @@ def _map_averages():
     for name in filter(functools.partial(hasattr, dist), AVERAGING):
         signature = inspect.signature(getattr(dist, name))
 
-        @_replacing(dist, name, dist.distributed_c10d)
+        @replacing(dist, name, dist.distributed_c10d)
         def reduce(original, *args, _signature=signature, **kwargs):
             given = _signature.bind(*args, **kwargs).arguments
             if given.get("op") != dist.ReduceOp.AVG:
@@ -240,7 +224,7 @@ def _map_gathers():
     """nccl writes into any tensor; gloo raises an error for one that needs a gradient."""
     for name in filter(functools.partial(hasattr, dist), GATHERING):
 
-        @_replacing(dist, name, dist.distributed_c10d)
+        @replacing(dist, name, dist.distributed_c10d)
         def gather(original, *args, **kwargs):
             detached = tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
             return original(*detached[0], **detached[1])

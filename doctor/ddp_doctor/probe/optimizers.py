@@ -21,7 +21,7 @@ _passed, _zeroed = {}, {}  # by number: the backward passes until its last step,
 _ended = {}  # by number: how many iterations over loaders had ended at its last step
 _windows = {}  # by number, passes between steps, those since zero_grad, and what ended meanwhile
 _recent = {}  # by number: one that stepped, and how many steps of all there were
-_numbers = {}  # by id
+_numbers = weakref.WeakKeyDictionary()  # by optimizer
 
 
 def watch():
@@ -67,11 +67,10 @@ def _note_before_step(optimizer, closure):
 
 
 def number_of(optimizer):
-    """A script may make a new one each epoch, with the id of one that is gone."""
-    if id(optimizer) not in _numbers:
-        _numbers[id(optimizer)] = recorder.count("optimizer") - 1
-        weakref.finalize(optimizer, _numbers.pop, id(optimizer)).atexit = False
-    return _numbers[id(optimizer)]
+    """A script may make a new one each epoch."""
+    if optimizer not in _numbers:
+        _numbers[optimizer] = recorder.count("optimizer") - 1
+    return _numbers[optimizer]
 
 
 def _is_one_to_look_at(number):
@@ -101,12 +100,12 @@ def _note_after_each(optimizer, opt):
 
 def made(optimizer):
     """How many steps it made."""
-    return steps.get(_numbers.get(id(optimizer)), 0)
+    return steps.get(_numbers.get(optimizer), 0)
 
 
 def _note_zeroed(owner, *_, **__):
     """A model's own zero_grad counts for all optimizers."""
-    one = _numbers.get(id(owner)) if isinstance(owner, torch.optim.Optimizer) else None
+    one = _numbers.get(owner) if isinstance(owner, torch.optim.Optimizer) else None
     for opt in _passed if one is None else [one]:
         _zeroed[opt] = recorder.counts.get("backward", 0)
 

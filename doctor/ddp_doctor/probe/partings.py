@@ -1,8 +1,8 @@
 """Watch what can make replicas differ: parameters that DDP does not reduce, and other writes."""
 
-import functools
 import sys
 import weakref
+from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
@@ -36,8 +36,8 @@ class Wrap:
 
 
 def watch():
-    DDP._pre_forward = _counted(DDP._pre_forward)
-    DDP.no_sync = recorder.around(DDP.no_sync, _note_no_sync)
+    recorder.watch(DDP, "_pre_forward", _count_pass, hides=False)
+    recorder.watch(DDP, "no_sync", _note_no_sync)
 
 
 @recorder.guarded
@@ -45,23 +45,17 @@ def note_wrapped(ddp):
     if not wrapped:
         at = {"register_parameter": torch.nn.Module, "requires_grad_": torch.Tensor}
         for name, owner in at.items():
-            setattr(owner, name, recorder.around(getattr(owner, name), _note_came))
-    wrapped[ddp], frame = Wrap(ddp), sys._getframe()
-    while frame and not recorder.is_theirs(frame.f_code.co_filename):
-        frame = frame.f_back
-    _functions.update([frame.f_code] if frame else [])
+            recorder.watch(owner, name, _note_came)
+    wrapped[ddp] = Wrap(ddp)
+    running = (frame.f_code for frame, _ in walk_stack(sys._getframe()))
+    _functions.add(next((code for code in running if recorder.is_theirs(code.co_filename)), None))
 
 
-def _counted(pre_forward):
-    @functools.wraps(pre_forward)
-    def counted(ddp, *args, **kwargs):
-        wrap = wrapped.get(ddp)
-        if wrap and torch.is_grad_enabled() and not recorder.compiling():
-            wrap.synced = ddp.require_backward_grad_sync
-            wrap.passes[wrap.synced] += 1
-        return pre_forward(ddp, *args, **kwargs)
-
-    return counted
+def _count_pass(ddp, *_, **__):
+    wrap = wrapped.get(ddp)
+    if wrap and torch.is_grad_enabled():
+        wrap.synced = ddp.require_backward_grad_sync
+        wrap.passes[wrap.synced] += 1
 
 
 @recorder.guarded
@@ -77,10 +71,9 @@ def _note_came(one, given=True, parameter=None, *_, **__):
     parameter = one if isinstance(one, torch.nn.Parameter) else parameter
     if given is False or parameter is None or id(parameter) in _came or len(_came) > MOST:
         return
-    frame = sys._getframe()
-    while frame and frame.f_code not in _functions:
-        frame = frame.f_back
-    _came[id(parameter)] = recorder.where(frame)
+    running = (frame for frame, _ in walk_stack(sys._getframe()))
+    wraps = next((frame for frame in running if frame.f_code in _functions), None)
+    _came[id(parameter)] = recorder.where(wraps)
 
 
 def of_step(opt, parameters, each):
@@ -140,21 +133,11 @@ def note_before(opt, n, parameters):
     elif changed and _left == 64 and not any(hasattr(parameters[0], s) for s in SHARDS):
         _sought.update((p.data_ptr(), opt) for p in parameters if p.numel())
         for name in WRITES:
-            setattr(torch.Tensor, name, _asked(getattr(torch.Tensor, name)))
-
-
-def _asked(write):
-    @functools.wraps(write)
-    def asked(to, *args, **kwargs):
-        if _sought and not recorder.compiling():
-            _note_write(to)
-        return write(to, *args, **kwargs)
-
-    return asked
+            recorder.watch(torch.Tensor, name, _note_write, hides=False)
 
 
 @recorder.guarded
-def _note_write(tensor):
+def _note_write(tensor, *_, **__):
     from _ddp_doctor import optimizers  # which imports this
 
     opt = None if optimizers.stepping or tensor.is_meta else _sought.get(tensor.data_ptr())

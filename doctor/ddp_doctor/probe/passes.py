@@ -4,6 +4,7 @@ import contextlib
 import functools
 import sys
 import threading
+from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
@@ -62,15 +63,9 @@ def _counting(kind):
 
 def bare(module):
     """The module inside DDP and torch.compile."""
-    while (inner := _inside(module)) is not None:  # its truth is its length, and it may have none
-        module = inner
+    while isinstance(module, DDP) or "_orig_mod" in module._modules:  # hasattr would be slow
+        module = module.module if isinstance(module, DDP) else module._orig_mod
     return module
-
-
-def _inside(module):
-    if isinstance(module, DDP):
-        return module.module
-    return module._orig_mod if "_orig_mod" in module._modules else None  # getattr would be slow
 
 
 @contextlib.contextmanager
@@ -95,27 +90,26 @@ def _watched(call):
             return module._call_impl(*args, **kwargs)  # as `call` would: a frame less
         if calls.running or recorder.compiling():
             return call(module, *args, **kwargs)
-        inputs = []
-        _take(inputs, args, kwargs)
+        inputs = _inputs(args, kwargs)
         with unnoticed():
             output = call(module, *args, **kwargs)
         if inputs and threading.current_thread() is threading.main_thread():
             _note_forward(module, args, kwargs, inputs)
         elif replicated and "bypass" not in recorder.counts:
-            _note_part(module)
+            _note_bypass(module)
         return output
 
     return wrapped
 
 
 @recorder.guarded
-def _take(inputs, args, kwargs):
+def _inputs(args, kwargs):
     """Before the call: the model may replace what is in a dict, or ask for gradients of its input.
 
     An input that has some before is another model's output, and no fact.
     """
     found = tensors_in([*args, *kwargs.values()])
-    inputs += found if found and not found[0].requires_grad else []
+    return found if found and not found[0].requires_grad else []
 
 
 @recorder.guarded
@@ -132,10 +126,8 @@ def _note_forward(module, args, kwargs, inputs):
         return
     through, in_train_mode = type(module).__name__, model.training
     number = recorder.count("forward")
-    replica = id(parameter) in replicated
-    bypass = replica and not any(isinstance(part, DDP) for part in module.modules())
-    if bypass and recorder.count("bypass") == 1:
-        recorder.fact("bypass", **_bypass())
+    if replicated and "bypass" not in recorder.counts:
+        _note_bypass(module)
     if not recorder.due(number):
         return
     if number == 1:
@@ -154,12 +146,10 @@ def _note_forward(module, args, kwargs, inputs):
 
 
 @recorder.guarded
-def _note_part(module):
-    """A part of a model in DDP, called with another model's output."""
-    parameter = next(iter(module.parameters()), None)
-    if id(parameter) in replicated and torch.is_grad_enabled():
-        if any(isinstance(part, DDP) for part in module.modules()):
-            return
+def _note_bypass(module):
+    """Perhaps a model in DDP, or a part of one, perhaps called with another model's output."""
+    own = id(next(iter(module.parameters()), None)) in replicated and torch.is_grad_enabled()
+    if own and not any(isinstance(part, DDP) for part in module.modules()):
         recorder.count("bypass")
         recorder.fact("bypass", **_bypass())
 
@@ -169,14 +159,12 @@ def _bypass():
 
     `ddp.module.forward(x)` is no call of a module; the first one is inside of it.
     """
-    frame = sys._getframe()
-    while frame:
+    for frame, _ in walk_stack(sys._getframe()):
         own = frame.f_locals.get("self")
         if isinstance(own, torch.nn.Module) and id(own) in replicated:
             method = frame.f_code.co_name
             name = type(own).__name__ + (f".{method}" if method != "forward" else "")
             return {"through": name, "where": recorder.where(frame.f_back)}
-        frame = frame.f_back
     return {"through": through, "where": recorder.where()}
 
 

@@ -3,7 +3,6 @@
 With --cpu, there is none: a model is where `to` or `cuda` has sent it.
 """
 
-import functools
 import os
 import weakref
 
@@ -16,25 +15,16 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 _models = weakref.WeakKeyDictionary()  # with --cpu: the index of a model's GPU
 _pointers = {}  # the same, by the address of its tensors then
 located = set()  # with --cpu: the GPUs that the file names
-loaded = None  # the GPUs on which the newest load put tensors; None if the script chose the place
 
 
-def watch():
-    torch.load = _watched(torch.load)
+def begin_load(*_, **__):
+    located.clear()
 
 
-def _watched(load):
-    @functools.wraps(load)
-    def wrapped(f, map_location=None, *rest, **options):
-        global loaded
-        located.clear()
-        loaded = None
-        result = load(f, map_location, *rest, **options)
-        one = "," not in (os.environ.get("CUDA_VISIBLE_DEVICES") or ",")  # each rank sees its own
-        loaded = None if map_location or one else sorted(located | _gpus(result))
-        return result
-
-    return wrapped
+def end_load(loaded):
+    """The GPUs on which it put tensors; None if each rank sees only its own."""
+    one = "," not in (os.environ.get("CUDA_VISIBLE_DEVICES") or ",")
+    return None if one else sorted(located | _gpus(loaded))
 
 
 def _gpus(value):

@@ -2,48 +2,45 @@
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import around
 
-_scaler = None  # the one that scaled the loss of this step
-_unscaled = False
+CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
+
+_scaler = None  # the one that scaled the loss of this step, until it unscales the gradients
 
 
 def watch():
     scaler = torch.amp.GradScaler
-    scaler.scale = around(scaler.scale, _begin_scale)
-    scaler.unscale_ = around(scaler.unscale_, after=_end_unscale)
-    scaler.step = _outside(scaler.step)
+    recorder.watch(scaler, "scale", _begin_scale)
+    recorder.watch(scaler, "unscale_", after=_end_unscale)
+    recorder.watch(scaler, "step", _begin_step, hides=False)  # not the optimizer's collectives
+    watch_clipping(_note_clip)
+
+
+def watch_clipping(note):
+    """`clip_grads_with_norm_` is not in older versions of torch."""
     clip = torch.nn.utils.clip_grad
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        wrapped = around(getattr(clip, name), _note_clip)
-        for module in (clip, torch.nn.utils):
-            setattr(module, name, wrapped)
+    for name in CLIPS & vars(clip).keys():
+        recorder.watch(clip, name, note)
+        setattr(torch.nn.utils, name, getattr(clip, name))
 
 
-def _outside(step):
-    """`around` would hide the collectives of the optimizer's step, which this calls."""
-
-    def wrapped(self, *args, **kwargs):
-        global _scaler
-        _scaler = None
-        recorder.counts["scaler"] = int(self.is_enabled())
-        return step(self, *args, **kwargs)
-
-    return wrapped
+def _begin_step(self, *_, **__):
+    _end_unscale()
+    recorder.counts["scaler"] = int(self.is_enabled())
 
 
 def _begin_scale(self, outputs):
-    global _scaler, _unscaled
+    global _scaler
     if self.is_enabled():
-        _scaler, _unscaled = self, False
+        _scaler = self
 
 
-def _end_unscale(self, optimizer):
-    global _unscaled
-    _unscaled = True
+def _end_unscale(*_, **__):
+    global _scaler
+    _scaler = None
 
 
 @recorder.guarded
 def _note_clip(*_, **__):
-    if _scaler and not _unscaled and recorder.count("clipped before unscale") == 1:
+    if _scaler and recorder.count("clipped before unscale") == 1:
         recorder.fact("clipped", scale=_scaler.get_scale(), where=recorder.where())

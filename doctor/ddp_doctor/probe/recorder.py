@@ -18,13 +18,14 @@ import sysconfig
 import threading
 import time
 from pathlib import Path
+from traceback import walk_stack
 
-facts = importlib.import_module(f"{__name__}.fact_kinds")
 # DOCTOR_PARTS may add some
 PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "precision",
-         "communication", "fault"]  # fmt: skip
+         "communication", "split_layers", "fault"]  # fmt: skip
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+ACT = int(os.environ.get("DOCTOR_ACT", 0))
 EVERY = "DOCTOR_EVERY" in os.environ  # look at every step and call, whatever it costs
 SHARE = 0.05  # of a process's time that the probe may take
 
@@ -59,16 +60,15 @@ def start():
 
 def _open():
     global _file
-    name = notes / f"{os.getpid()}.jsonl"
     _listen_for_signal()
-    _file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _file = os.open(notes / f"{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     ranks = {name.lower(): os.environ.get(name, "") for name in RANKS}
     fact(
         "process",
         parent=os.getppid(),
         argv=sys.orig_argv[1:],
         attempt=attempt(),
-        act=int(os.environ.get("DOCTOR_ACT", 0)),
+        act=ACT,
         node=os.environ.get("DOCTOR_NODE"),
         torchrun="TORCHELASTIC_RUN_ID" in os.environ,
         port=os.environ.get("MASTER_PORT"),
@@ -100,8 +100,6 @@ def _write(kind, text):
 
 
 def _text(kind, **fields):
-    if kind in facts.KINDS and (odd := facts.mismatch({"kind": kind, **fields})):
-        kind, fields = "unobserved", {"part": "fact_kinds", "error": odd}
     return json.dumps({"kind": kind, **fields})[1:-1]
 
 
@@ -157,14 +155,14 @@ def due(number):
 
 
 def guarded(note):
-    """`note`, but an exception in it becomes a fact and goes no further."""
+    """`note`, but an exception in it becomes a fact, and the result is None."""
 
     @functools.wraps(note)
     def wrapped(*args, **kwargs):
         global spent
         begin = time.perf_counter()
         try:
-            note(*args, **kwargs)
+            return note(*args, **kwargs)
         except Exception as error:
             if count(f"unobserved {note.__name__}") <= 3:
                 fact("unobserved", part=note.__name__, error=repr(error)[:300])
@@ -176,24 +174,24 @@ def guarded(note):
 
 def attempt():
     """How many times the script has started before: earlier acts, and restarts."""
-    acts = int(os.environ.get("DOCTOR_ACT", 0))
-    return acts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    return ACT + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
-def around(function, before=None, after=None, failed=None):
+def around(function, before=None, after=None, failed=None, then=None, hides=True):
     """`function`, with calls of `before` and `after` around it, with the same arguments.
 
-    After an exception, `failed` is called in place of `after`, and gets it as `error`. None is
-    called in a thread that already runs a function of this kind.
+    `then` gets the result first. After an exception, `failed` is called in place of `after`, and
+    gets it as `error`. Inside of a function that `hides` its calls, another one is not watched.
     """
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
-        if compiling() or getattr(running, "watched", False):
+        if compiling() or (hides and getattr(running, "watched", False)):
             return function(*args, **kwargs)
         if before:
             before(*args, **kwargs)
-        running.watched = True
+        outer = getattr(running, "watched", False)
+        running.watched = hides or outer
         try:
             result = function(*args, **kwargs)
         except Exception as error:
@@ -201,12 +199,19 @@ def around(function, before=None, after=None, failed=None):
                 failed(*args, error=error, **kwargs)
             raise
         finally:
-            running.watched = False
+            running.watched = outer
         if after:
             after(*args, **kwargs)
+        if then:
+            then(result, *args, **kwargs)
         return result
 
     return wrapped
+
+
+def watch(owner, name, *notes, **options):
+    """Put `around` in the place of a function."""
+    setattr(owner, name, around(getattr(owner, name), *notes, **options))
 
 
 def place(path):
@@ -235,11 +240,9 @@ def caller():
 
 def _theirs(frame=None):
     """File and number of each running line of the user's own, the innermost first."""
-    frame = frame or sys._getframe(1)
-    while frame:
-        if is_theirs(frame.f_code.co_filename):
-            yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+    for one, number in walk_stack(frame or sys._getframe(1)):
+        if is_theirs(one.f_code.co_filename):
+            yield one.f_code.co_filename, number
 
 
 def line_of(file, number):

@@ -27,7 +27,7 @@ def of_lists(dataset, depth=2):
         elif items := _items(value):
             prints = {zlib.crc32(text) for item in items if (text := _text(item))}
             if len(prints) > len(items) / 2 and not _are_positions(items):
-                whole = len(items) == _length(dataset)
+                whole = len(items) == length(dataset)
                 found[name] = {"whole": whole, "smallest": sorted(prints)[:SKETCH]}
     return found
 
@@ -38,7 +38,7 @@ def of_orders(dataset, depth=2):
     A list with an item for each sample, a list of texts, a dict from texts to numbers. The order of
     a set, or of the files in a folder, may be another one in each process.
     """
-    found, length, theirs = {}, _length(dataset), _is_theirs(dataset)
+    found, size, theirs = {}, length(dataset), _is_theirs(dataset)
     for name, value in getattr(dataset, "__dict__", {}).items():
         if depth and _is_theirs(value):
             found |= {f"{name}.{key}": one for key, one in of_orders(value, depth - 1).items()}
@@ -48,7 +48,7 @@ def of_orders(dataset, depth=2):
         elif isinstance(value, list | tuple) and 1 < len(value) <= MOST:
             texts = [*map(_text, value)]
             named = all(type(item) is str for item in value)
-            if None not in texts and len({*texts}) > len(texts) / 2 and len(value) == length:
+            if None not in texts and len({*texts}) > len(texts) / 2 and len(value) == size:
                 found[name] = [*_order(texts), True]
             elif theirs and named and len({*texts}) == len(texts):
                 found[name] = _order(texts)
@@ -95,7 +95,7 @@ def _text(item):
     return repr(item).encode() if isinstance(item, str | int | float | os.PathLike) else None
 
 
-def _length(value):
+def length(value):
     try:
         return len(value)
     except Exception:  # whatever a dataset without a length raises

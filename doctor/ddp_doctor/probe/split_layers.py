@@ -1,6 +1,4 @@
-"""Watch what divides a layer among ranks, and the input that these ranks should share."""
-
-import functools
+"""Watch what divides a model among ranks, and the input that those of one layer should share."""
 
 import _ddp_doctor as recorder
 import torch
@@ -19,44 +17,46 @@ def watch():
 
 def _watch_tensor(module):
     """All styles of parallelize_module, and those of other libraries, call this."""
-    module.DTensor.from_local = staticmethod(_with(module.DTensor.from_local, _note_input))
+    create = recorder.around(module.DTensor.from_local, _note_input, hides=False)
+    module.DTensor.from_local = staticmethod(create)
 
 
 def _watch_parallel(module):
-    module.parallelize_module = _with(module.parallelize_module, after=_note_split)
+    recorder.watch(module, "parallelize_module", after=_note_parallel, hides=False)
 
 
 def _watch_fsdp(module):
+    recorder.watch(module, "fully_shard", after=_note_sharded)
     kind = module.FullyShardedDataParallel
-    kind.__init__ = _with(kind.__init__, after=_note_split)
-
-
-def _with(function, before=None, after=None):
-    """`recorder.around` would hide collectives inside."""
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        note = not recorder.compiling()
-        if note and before:
-            before(*args, **kwargs)
-        result = function(*args, **kwargs)
-        if note and after:
-            after(*args, **kwargs)
-        return result
-
-    return wrapped
+    recorder.watch(kind, "__init__", after=_note_fsdp, hides=False)
 
 
 @recorder.guarded
-def _note_split(module, *_, **__):
-    what = type(module).__name__
-    sizes = [p.device_mesh.size() for p in module.parameters() if hasattr(p, "device_mesh")]
-    if what == "FullyShardedDataParallel":  # in a group of one, it reduces no gradient
-        sizes = [module.process_group.size()]
-    else:
-        what = "parallelize_module"
-    alone = max(sizes, default=0) == 1 < dist.get_world_size()
-    recorder.fact("split", what=what, alone=alone, where=recorder.where())
+def _note_sharded(module, *_, **__):
+    recorder.fact("sharded", alone=_is_alone(_meshes(module)), where=recorder.where())
+
+
+@recorder.guarded
+def _note_parallel(module, *_, **__):
+    _note_split("parallelize_module", _meshes(module))
+
+
+@recorder.guarded
+def _note_fsdp(module, *_, **__):
+    """In a group of one, it reduces no gradient."""
+    _note_split(type(module).__name__, [module.process_group.size()])
+
+
+def _note_split(what, sizes):
+    recorder.fact("split", what=what, alone=_is_alone(sizes), where=recorder.where())
+
+
+def _meshes(module):
+    return [p.device_mesh.size() for p in module.parameters() if hasattr(p, "device_mesh")]
+
+
+def _is_alone(sizes):
+    return max(sizes, default=0) == 1 < dist.get_world_size()
 
 
 @recorder.guarded
