@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from .recorded_run import Run
 
@@ -45,7 +46,8 @@ def rule(severity: str):
     """Turn a function that yields evidence and places into a rule.
 
     Its docstring is the sentence and, below that, the advice. Its name is the rule's. What it
-    yields may end with advice that fits the evidence better.
+    yields may end with advice that fits the evidence better. Only the first that it yields is
+    reported, because others mostly have the same cause.
     """
 
     def make(function):
@@ -68,7 +70,7 @@ def examine(run: Run, ignored: frozenset[str] = frozenset(), file=None) -> list[
         if one.name in ignored or (file and one.find.__module__ != file.__name__):
             continue
         try:
-            findings += [Finding(one, *found) for found in one.find(run)]
+            findings += [Finding(one, *found) for found in islice(one.find(run), 1)]
         except Exception as error:  # facts that no run had before
             note = Rule(one.name, "note", "This rule itself has failed.", "Report it.", one.find)
             findings.append(Finding(note, repr(error), None))

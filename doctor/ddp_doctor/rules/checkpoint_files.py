@@ -68,7 +68,6 @@ def several_writers(run):
             workers = [worker for _, (worker, _) in sorted(those.items())]
             fact = those[max(those)][1]  # not rank 0's call, which may stay
             yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
-            return
 
 
 @rule("warning")
@@ -161,7 +160,6 @@ def wrapped_names(run):
                 key = leaf["key"] or ""
                 if leaf["print"] and key.startswith(prefix) and key not in fact["names"]:
                     yield f"{path} has {key!r}", fact["where"]
-                    return
 
 
 @rule("error")
@@ -192,7 +190,6 @@ def keys_unmatched(run):
                     f"{matched:,} of its {given:,} keys have a place among the {wanted:,} of "
                     f"{one['type']}; without one: {names}"
                 ), one["where"]
-                return
 
 
 @rule("warning")
@@ -218,7 +215,6 @@ def loads_to_one_gpu(run):
                         f"{worker.name}, which uses GPU {own}, loads {fact['path']} onto GPU "
                         f"{min(onto)}"
                     ), fact["where"]
-                    return
 
 
 @rule("warning")

@@ -36,9 +36,6 @@ def calls_differ(run):
         elif run.first("hung"):
             who, call = (one, mine) if mine else (other, theirs)
             yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
-        else:
-            continue
-        return
 
 
 @rule("error")
@@ -49,7 +46,7 @@ def nothing_trained(run):
     per GPU starts none: add `--cpu 2`.
     """
     some = any(trained(w) or w.first("loaded") for w in run.processes)
-    if run.status == 0 and not some and not [*crashed(run)]:
+    if run.status == 0 and not some and not any(crashed(run)):
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
@@ -73,15 +70,13 @@ def crashed(run):
     own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
     if own:
         advice = ON_CPU if NO_GPU.search(own[0]["message"]) else None
-        yield f"{run.who(own[0])}: {exception(own[0])}", own[0]["where"], advice
-        if "finished reduction" in own[0]["message"]:
-            yield from _unused(run)
-    if own or not run.status:
+        unused = _unused(run) if "finished reduction" in own[0]["message"] else ""
+        yield f"{run.who(own[0])}: {exception(own[0])}{unused}", own[0]["where"], advice
+    if not run.status:
         return
     last, status = run.attempts[-1], run.status
     if alone := _alone(last.ranks):
         yield f"{run.who(alone)} waits for others, which have ended well", alone["where"]
-        return
     gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
             if not w.first("exit", "raised")]  # fmt: skip
     for fact in run.all("raised"):  # mp.spawn knows which process was first
@@ -130,9 +125,8 @@ def _unused(run):
     for worker in run.trained:
         for fact in worker.all("step"):
             if fact["without"]:
-                names = ", ".join(fact["without"][:5])
-                yield f"without gradient at step {fact['n']}: {names}", fact["where"]
-                return
+                return f"; without gradient at step {fact['n']}: {', '.join(fact['without'][:5])}"
+    return ""
 
 
 @rule("error")
@@ -240,7 +234,6 @@ def fixed_port(run):
             for path, tree in trees(run):
                 if lines := [line for line, value in constants(tree) if re.search(sign, value)]:
                     yield f"port {fact['port']}", f"{path}:{min(lines)}"
-                    return
 
 
 def _outermost(run, process):

@@ -32,7 +32,6 @@ def every_epoch_alike(run):
             told += "" if fact["shuffle"] else f"; {fact['sampler']} shuffles"
             same = f"{number} epochs drew the same {drawn:,} samples in one order"
             yield f"{same}{told}", fact["where"]
-            return
 
 
 def _should_vary(run, loading, epochs):
@@ -62,7 +61,6 @@ def eval_padded(run):
             yield (
                 f"{fact['size']:,} samples on {fact['replicas']} ranks: {rest} twice"
             ), fact["where"]
-            return
 
 
 @rule("note")

@@ -23,7 +23,6 @@ def draws_alike(run):
             of = f"of {name}" if name in GLOBAL else f"`{name}` of {loading['dataset']}"
             told = f"the generator {of} gave the same numbers to {' and to '.join(how)}"
             yield told, _made(run, name) or loading["made"]
-            return
 
 
 @rule("note")
@@ -37,7 +36,6 @@ def ranks_draw_alike(run):
     for name, how, loading in _alike(run):
         if name in GLOBAL and how == [RANKS]:
             yield f"the generator of {name} gave the same numbers to {RANKS}", loading["made"]
-            return
 
 
 def _alike(run):

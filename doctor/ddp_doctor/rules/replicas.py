@@ -79,7 +79,6 @@ def diverged(run):
     bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
     if len(begins) == 1 and (found := partings.why(run, opt, step, table)):
         yield found
-        return
     cause = "" if run.first("replicated") else "; no model is in DDP"
     if bypass:
         cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
@@ -128,7 +127,6 @@ def names_differ_in_order(run):
                     f"number {n + 1} is {first[n]!r} on {run.replicas[0].name}, {names[n]!r} on "
                     f"{worker.name}"
                 ), fact["where"]
-                return
 
 
 @rule("error")
@@ -197,4 +195,3 @@ def nan(run):
             if fact["norm"] is not None and fact["norm"] != fact["norm"]:
                 step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
                 yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
-                return

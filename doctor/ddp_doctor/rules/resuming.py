@@ -24,7 +24,6 @@ def resume_fails(run):
     raised, status = _failure(run)
     if raised:
         yield f"{run.who(raised)}: {exception(raised)}", raised["where"]
-        return
     made = f"exit status {status}" if status else _made_without(run)
     if made and killed_run.resumed_from(run, failed=True):
         fact = killed_run.loaded(run, failed=True)[0]
@@ -93,7 +92,6 @@ def resume_weights(run):
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"
             ), first["where"]
-            return
 
 
 @rule("error")
@@ -111,7 +109,6 @@ def resume_optimizer(run):
                 f"{worker.name}'s {first['type']} begins with {has}; after step {saved['n']:,} it "
                 f"had {len(saved['state'])} tensors"
             ), first["where"]
-            return
 
 
 @rule("warning")
@@ -123,7 +120,7 @@ def resume_average(run):
     """
     save = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
     known = [fact for worker in run.attempts[0].trained for fact in worker.all("beside")]
-    if not save or [*resume_weights(run)]:
+    if not save or any(resume_weights(run)):
         return
     steps = [fact for worker in run.attempts[0].trained for fact in worker.all("first", "step")]
     weights = {print for fact in steps for print in fact["parameters"]}
@@ -137,7 +134,6 @@ def resume_average(run):
                 where = killed_run.loaded(run, failed=False)[0]["where"]
                 step = f"step {save['step']:,}"
                 yield f"{worker.name}: {name} is not what it was after {step}", where
-                return
 
 
 @rule("warning")
@@ -147,8 +143,8 @@ def resume_schedule(run):
     Its schedule begins again, or is some steps off. Save `scheduler.state_dict()`, and load it on
     every rank, or compute the rate from the number of steps that have run.
     """
-    steps_differ = killed_run.begins_its_epoch_again(run) or [*resume_count(run)]
-    if steps_differ or [*resume_optimizer(run)]:
+    steps_differ = killed_run.begins_its_epoch_again(run) or any(resume_count(run))
+    if steps_differ or any(resume_optimizer(run)):
         return
     for worker, first, saved in killed_run.pairs(run):
         due = _rates(run, worker.rank, saved["opt"])
@@ -161,7 +157,6 @@ def resume_schedule(run):
                         f"{worker.name}'s {first['type']} has the rate {rate:.4g} in step "
                         f"{step:,}; undisturbed it was {own:.4g}"
                     ), first["where"]
-                    return
 
 
 def _rates(run, rank, opt):
@@ -182,7 +177,6 @@ def resume_data(run):
     if repeated := killed_run.begins_its_epoch_again(run):
         begun = killed_run.again(run)[0].first("first")["where"]
         yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
-        return
     before = {worker.rank: worker for worker in run.attempts[0].trained}
     last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in killed_run.again(run):
@@ -193,7 +187,6 @@ def resume_data(run):
             again = now and begin and due and now["inputs"] == begin["inputs"]
             if again and due["inputs"] not in seen:
                 yield f"{worker.name} sees the run's first batch again", now["where"]
-                return
 
 
 def _after(worker, save):
@@ -222,7 +215,7 @@ def resume_differs(run):
         return
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
               resume_data)  # fmt: skip
-    if not any([*one(run)] for one in others) and not [*diverged(run.reference)]:
+    if not any(any(one(run)) for one in others) and not any(diverged(run.reference)):
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 
 
@@ -230,7 +223,7 @@ def unexamined(run) -> Iterator[str]:
     """What these rules could not look at, and why."""
     if not run.first("fault"):
         yield "a restart: the rank was not killed"
-    elif [*resume_fails(run)]:
+    elif any(resume_fails(run)):
         pass
     elif not killed_run.again(run):
         yield "a restart: no step was made after it"

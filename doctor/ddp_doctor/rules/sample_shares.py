@@ -62,7 +62,7 @@ def same_noise(run):
     On these inputs all ranks compute the same, so one rank would do. Seed the random state with the
     rank, after the model is made.
     """
-    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or any(same_batches(run)):
         return
     one, other = run.trained[:2]
     there = {(f["where"], f["n"]): f["inputs"] for f in other.all("forward")}
@@ -79,7 +79,6 @@ def same_noise(run):
                 f"{one.name} and {other.name} had the same inputs in all {len(facts)} looked-at "
                 f"passes of {facts[0]['through']} here, but not elsewhere"
             ), where
-            return
     if found := next(_drawn_alike(one, other), None):
         yield found
 
@@ -112,17 +111,17 @@ def not_shared(run):
     They do the same work, and other samples may be left out. Give the loader a DistributedSampler,
     built from the same dataset and with the same seed on every rank.
     """
-    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or any(same_batches(run)):
         return
     one, other = run.trained[:2]
-    told, named = loadings(run), set()
+    told = loadings(run)
     for loader in loaders_of(run):
         if (one, loader) not in told or (other, loader) not in told:
             continue
         here, there = told[one, loader], told[other, loader]
-        if here["made"] in named or takes_its_slice(run, loader):
+        if takes_its_slice(run, loader):
             continue
-        if here["replacement"] or here["iterable"] or [*split_differs(run)]:
+        if here["replacement"] or here["iterable"] or any(split_differs(run)):
             continue
         if not same_samples(run, loader):  # each rank has its own part, and indices into that
             continue
@@ -143,8 +142,6 @@ def not_shared(run):
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
                     f"in one epoch; sampler: {here['sampler']}{_seeds(here, there)}"
                 ), here["made"]
-                named.add(here["made"])
-                break
 
 
 def _seeds(*loadings):
@@ -180,7 +177,6 @@ def sampler_of_another_rank(run):
                 yield (
                     f"{worker.name} of {needs[1]} has the sampler of rank {has[0]} of {has[1]}"
                 ), fact["made"]
-                return
 
 
 @rule("error")
@@ -206,8 +202,7 @@ def dataset_differs(run):
                 f"its {name!r} has the same items in another order on each rank", facts[0]["made"],
                 SORT,
             )
-            return
-        if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
+        if any(split_differs(run)) or not all(fact["replicas"] for fact in facts):
             continue
         if found := differ(run, loader):
             number, again = found
@@ -278,7 +273,6 @@ def leak(run):
                 f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
                 f"{worker.name} evaluates are in some rank's training set"
             ), fact["made"]
-            return
 
 
 def unexamined(run):

@@ -24,7 +24,6 @@ def metric_of_one_rank(run):
             yield (
                 f"ReduceLROnPlateau got {one:.4g} on rank 0 and {other:.4g} on rank 1, in call {n}"
             ), tables[0][n]["where"]
-            return
 
 
 @rule("warning")

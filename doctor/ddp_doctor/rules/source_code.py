@@ -32,7 +32,6 @@ def device_from_rank(run):
             yield (
                 f"{worker.name}, one of {size} on its node, chose device {chosen['index']}"
             ), chosen["where"]
-            return
     for path, tree in trees(run):
         outer = _by_rank(tree)
         for scope in (tree, *[n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]):
@@ -41,7 +40,6 @@ def device_from_rank(run):
             for call in filter(_sets_device, _own(scope)):
                 if getattr(call.args[0], "id", None) in names or _is_global_rank(call.args[0]):
                     yield ast.unparse(call), f"{path}:{call.lineno}"
-                    return
 
 
 def _own(scope):

@@ -25,4 +25,3 @@ def batches_differ(run):
                     f"in all {len(pairs)} looked-at passes {ranks([worker, other])} gave other "
                     "inputs to a layer that they split"
                 ), (made or [where([worker], "forward")])[0]
-                return
