@@ -196,6 +196,13 @@ class Run(Facts):
         return worker.name if worker else "the run"
 
 
+def matched(workers: list[Worker], kind: str, *by: str) -> dict[tuple, list[dict]]:
+    """The facts of this kind that all of these have, one of each, by these fields."""
+    tables = [{tuple(fact[name] for name in by): fact for fact in w.all(kind)} for w in workers]
+    common = [key for key in tables[0] if all(key in one for one in tables)] if tables else []
+    return {key: [table[key] for table in tables] for key in common}
+
+
 def lost(fact: dict) -> bool:
     """Whether an exception only says that another process has gone, or that the check ended it."""
     signs = "closed by peer|reset by peer|likely closed|Broken pipe|Connection refused|the workshop"

@@ -22,13 +22,14 @@ ADVICE = {
 }
 
 
-def why(run, opt, step, table):
+def why(run, opt, step, steps):
     """Evidence, a line and advice, each perhaps None, for ranks that differ after this step.
 
-    `table`: the looked-at steps of each rank, by optimizer and number.
+    `steps`: those that were looked at, by number and optimizer, with the fact of each rank.
     """
-    facts = [steps[opt, step] for steps in table.values()]
-    names = [_named(worker, opt, steps[opt, step]) for worker, steps in table.items()]
+    facts = steps[step, opt]
+    names = [_named(*both, opt) for both in zip(run.trained, facts, strict=True)]
+    before = max((n for n, one in steps if one == opt and n < step), default=0)
     each = [fact.get("each") for fact in facts]
     if not all(each) or len({str([row[0] for row in own]) for own in names}) > 1:
         return None
@@ -39,7 +40,9 @@ def why(run, opt, step, table):
         return None
     rows = [names[0][k] for k in apart or differ]
     missing = [row for row in rows if row[4] != "reduced"] if apart else []
-    text = f"{_since(opt, step, table)}: {_shown(missing or rows, len(names[0]))}"
+    equal = f" are equal after step {before} and" if before else ""
+    text = f"{ranks(run.trained)}{equal} differ after step {step}: "
+    text += _shown(missing or rows, len(names[0]))
     if missing:
         _, _, _, wrap, how, place = next((row for row in missing if row[5]), missing[0])
         if not place and how == "frozen":
@@ -65,20 +68,12 @@ def why(run, opt, step, table):
         rates = " and ".join(f"{max(fact['rates']):g}" for fact in facts[:2])
         place = (run.first("judged") or facts[0])["where"]
         return f"{text}, and the learning rates are {rates}", place, ADVICE["rates"]
-    return _written(opt, step, table, text)
+    return _written(run, opt, before, step, text)
 
 
-def _named(worker, opt, fact):
+def _named(worker, fact, opt):
     found = [one for one in worker.all("named") if one["opt"] == opt and one["t"] <= fact["t"]]
     return found[-1]["parameters"] if found else []
-
-
-def _since(opt, step, table):
-    """`ranks 0 and 1 are equal after step 8 and differ after step 16`."""
-    who = ranks([*table])
-    before = [n for o, n in next(iter(table.values())) if o == opt and n < step]
-    equal = f" are equal after step {max(before)} and" if before else ""
-    return f"{who}{equal} differ after step {step}"
 
 
 def _shown(rows, number):
@@ -93,16 +88,15 @@ def _unfreezing(run):
     return lines[0] if len(lines) == 1 else None
 
 
-def _written(opt, step, table, text):
+def _written(run, opt, before, step, text):
     """Equal gradients and rates, but other weights: something else writes to them."""
-    before = max((n for o, n in next(iter(table.values())) if o == opt and n < step), default=0)
     who, place = [], None
-    for worker in table:
+    for worker in run.trained:
         changes = [f for f in worker.all("changed") if f["opt"] == opt and before <= f["n"] <= step]
         writes = [f for f in worker.all("written") if f["opt"] == opt]
         who += [worker] if changes or writes else []
         place = place or next((f["where"] for f in writes if f["where"]), None)
     told = ", so something other than the step changed the weights"
-    if who and len(who) < len(table):
+    if who and len(who) < len(run.trained):
         told += f" of {ranks(who)} only"
     return f"{text}{told}", place, ADVICE["write"]
