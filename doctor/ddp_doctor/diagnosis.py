@@ -19,9 +19,6 @@ from .rules import checkpoint_files, killed_run, parity, resuming
 
 IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
 AFTER = 3  # steps between a save and the kill
-# torchrun's options that say where it runs, all with a value
-PLACES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
-          "rdzv-conf", "master-addr", "master-port", "local-addr")  # fmt: skip
 
 
 class Mistake(Exception):
@@ -202,7 +199,7 @@ def is_torchrun(command: list[str]) -> bool:
 
 
 def in_one_process(command: list[str]) -> list[str]:
-    return _torchrun(command, "--standalone", "--nproc-per-node=1")
+    return _torchrun(command, "--standalone", "--nnodes=1", "--nproc-per-node=1")
 
 
 def _first_gpu():
@@ -224,17 +221,10 @@ def _torchrun(command, *own):
     """The same torchrun with other options for where it runs. Another command is unchanged."""
     if not is_torchrun(command):
         return command
+    from torch.distributed.run import get_args_parser  # takes a second
+
     start = 1 if Path(command[0]).name == "torchrun" else 3
-    kept, words = [], iter(command[start:])
-    for word in words:
-        name = word.partition("=")[0].lstrip("-").replace("_", "-")
-        if not word.startswith("-"):
-            kept += [word, *words]
-        elif name in PLACES:
-            if "=" not in word:
-                next(words, None)
-        elif name != "standalone":
-            kept.append(word)
-            if "=" not in word and name in ("max-restarts", "monitor-interval", "start-method"):
-                kept.append(next(words, ""))
-    return [*command[:start], *own, *kept]
+    told = get_args_parser().parse_args(command[start:])
+    script = len(command) - len(told.training_script_args) - 1
+    options = [word for word in command[:script] if word not in ("--standalone", "--")]
+    return [*options, *own, *command[script:]]  # of several values, torchrun takes the last
