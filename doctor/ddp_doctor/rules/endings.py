@@ -4,6 +4,7 @@ import re
 import signal
 from itertools import zip_longest
 
+from ..jobs import starters
 from ..recorded_run import Worker, lost
 from ..rule import rule
 from .wording import constants, exception, ranks, trees
@@ -223,8 +224,10 @@ def fixed_port(run):
     A second job on the same machine fails with EADDRINUSE. Use torchrun, or let the system choose a
     free port.
     """
+    scripts = {worker.process["pid"]: worker.process for worker in run.processes}
     for worker in run.processes:
-        fact, given = worker.first("joining"), _outermost(run, worker.process)
+        # What the outermost process sets, those that it starts inherit.
+        fact, given = worker.first("joining"), scripts[starters(worker.process, scripts)[-1]]
         if not fact or not fact["port"] or str(fact["port"]) == given["port"]:
             continue
         port = rf"(?<!\d){fact['port']}(?!\d)"
@@ -234,16 +237,6 @@ def fixed_port(run):
             for path, tree in trees(run):
                 if lines := [line for line, value in constants(tree) if re.search(sign, value)]:
                     yield f"port {fact['port']}", f"{path}:{min(lines)}"
-
-
-def _outermost(run, process):
-    """The process of the script that started it: what that one sets, its children inherit."""
-    all_by_pid = {worker.process["pid"]: worker.process for worker in run.processes}
-    seen = set()
-    while process["parent"] in all_by_pid and process["pid"] not in seen:
-        seen.add(process["pid"])
-        process = all_by_pid[process["parent"]]
-    return process
 
 
 @rule("note")
