@@ -85,19 +85,15 @@ def diagnose(options, command: list[str]) -> int:
     own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
     plan = "nodes" if options.nodes else options.plan or "once"
     with diagnosed(command, plan, tell=_progress(), say=_say, **own) as one:
-        return _tell(one, options)
-
-
-def _tell(one, options):
-    report.write(one, options.all)
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
-    if one.interrupted:
-        return 128 + signal.SIGINT
-    status = one.run.status or 0
-    if status and not one.run.first("hung", "late"):
-        return status if status > 0 else 128 - status
-    return int(any(finding.rule.severity == "error" for finding in one.findings))
+        report.write(one, options.all)
+        if options.json:
+            options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
+        if one.interrupted:
+            return 128 + signal.SIGINT
+        status = one.run.status or 0
+        if status and not one.run.first("hung", "late"):
+            return status if status > 0 else 128 - status
+        return int(any(finding.rule.severity == "error" for finding in one.findings))
 
 
 def _say(text):
