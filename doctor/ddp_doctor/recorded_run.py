@@ -217,6 +217,6 @@ def is_helper(process):
     return serves or (launcher and not process["torchrun"])
 
 
-def shown(numbers: list[int], most: int = 3) -> str:
-    """The first few numbers: `0, 2, 4 …`."""
-    return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")
+def shown(things: list, most: int = 3) -> str:
+    """The first few numbers or names: `0, 2, 4 …`."""
+    return ", ".join(map(str, things[:most])) + (" …" if len(things) > most else "")

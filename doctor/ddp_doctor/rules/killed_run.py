@@ -24,7 +24,7 @@ def begins_its_epoch_again(run) -> int:
 
     0 if it does not, and for the first epoch: then all is made again.
     """
-    if not again(run) or not read_checkpoint(run):
+    if not again(run) or not resumed_from(run):
         return 0
     epochs, saved = epochs_of(run.reference.trained[0]), saved_steps(run)
     *begins, end = accumulate((epoch["did"]["step"] for epoch in epochs), initial=0)
@@ -68,10 +68,6 @@ def loaded(run, failed):
             if fact["t"] < trains and not {fact["path"], fact["behind"]} & {*own}:
                 found.append(fact)
     return [fact for fact in found if bool(fact["error"]) == failed]
-
-
-def read_checkpoint(run):
-    return bool(resumed_from(run))
 
 
 def total(run) -> int:

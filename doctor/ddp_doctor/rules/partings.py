@@ -1,5 +1,6 @@
 """Why replicas differ: what happened since they were equal."""
 
+from ..recorded_run import shown
 from .wording import lines_with, ranks
 
 MISSING = {
@@ -78,8 +79,7 @@ def _named(worker, fact, opt):
 
 def _shown(rows, number):
     names = [row[0] or "a parameter without a name" for row in rows]
-    more = " …" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more} ({len(names)} of {number} parameters)"
+    return f"{shown(names)} ({len(names)} of {number} parameters)"
 
 
 def _unfreezing(run):

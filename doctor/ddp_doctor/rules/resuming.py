@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 
-from ..recorded_run import lost
+from ..recorded_run import lost, shown
 from ..rule import rule
 from . import killed_run
 from .replicas import diverged
@@ -52,7 +52,7 @@ def _failure(run):
 
 def _made_without(run):
     """What the second start made, if that is all steps or none, and it read no checkpoint."""
-    if not run.reference or len(run.attempts) == 1 or killed_run.read_checkpoint(run):
+    if not run.reference or len(run.attempts) == 1 or killed_run.resumed_from(run):
         return None
     made = {worker.number_of_steps for worker in killed_run.again(run)} or {0}
     every = made == {killed_run.total(run.reference)} and run.equally_long
@@ -71,7 +71,7 @@ def resume_count(run):
         saved = killed_run.saved_steps(run)
         left = undisturbed - saved
         wrong = made != left and not killed_run.begins_its_epoch_again(run)
-        if killed_run.read_checkpoint(run) and wrong and run.equally_long:
+        if killed_run.resumed_from(run) and wrong and run.equally_long:
             yield (
                 f"the checkpoint has {saved:,} of {undisturbed:,} steps, so {left:,} were left, "
                 f"but {made:,} were made"
@@ -211,7 +211,7 @@ def resume_differs(run):
     Something that the training depends on is not restored: often the random state (of dropout, or
     of the shuffling), or a GradScaler.
     """
-    if not (killed_run.ends_differently(run) and killed_run.read_checkpoint(run) and run.repeats):
+    if not (killed_run.ends_differently(run) and killed_run.resumed_from(run) and run.repeats):
         return
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
               resume_data)  # fmt: skip
@@ -227,7 +227,7 @@ def unexamined(run) -> Iterator[str]:
         pass
     elif not killed_run.again(run):
         yield "a restart: no step was made after it"
-    elif not killed_run.read_checkpoint(run):
+    elif not killed_run.resumed_from(run):
         yield "a restart: the second start read no checkpoint with torch.load"
     elif not run.equally_long:
         yield "the number of steps after a restart: two undisturbed runs differ, too"
@@ -235,7 +235,4 @@ def unexamined(run) -> Iterator[str]:
         yield "the final weights after a restart: two undisturbed runs differ, too"
     wrote = dict.fromkeys(fact["path"] for fact in run.all("elsewhere"))
     if paths := [path for path in wrote if os.path.isfile(path)]:  # others only passed something
-        yield (
-            f"files outside the folder, which both runs wrote to: {', '.join(paths[:3])}"
-            f"{' …' if len(paths) > 3 else ''}"
-        )
+        yield f"files outside the folder, which both runs wrote to: {shown(paths)}"
