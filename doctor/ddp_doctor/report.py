@@ -67,14 +67,11 @@ def write(one: Diagnosis, everything: bool):
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
     more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
     ends.append(f"── {told}{more}")
-    whole = {id(one) for one in shown if everything or one.rule.severity != "note"}
-    blocks = []
-    for last in reversed(shown):
-        blocks = [_block(one, id(one) in whole, width) for one in shown]
-        lines = "\n".join([*heads, *blocks, *ends]).count("\n") + 2
-        if everything or lines < height or last is shown[0]:
+    blocks = [_block(one, everything or one.rule.severity != "note", width) for one in shown]
+    for n in reversed(range(1, len(shown))):
+        if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
             break
-        whole.discard(id(last))
+        blocks[n] = _block(shown[n], False, width)
     print("", *heads, *blocks, *ends, sep="\n", file=sys.stderr)
 
 

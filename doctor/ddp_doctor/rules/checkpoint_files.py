@@ -78,18 +78,16 @@ def in_place(run):
     another name, and `os.replace` it when it is whole.
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
-    over, seen = [], {}  # a file of an earlier run may have had the name before
+    over, seen = defaultdict(list), {}  # a file of an earlier run may have had the name before
     for worker, fact, path in saves(run, state=True):
         step = seen.get((worker, path))
         again = fact["existed"] and step is not None and (step != fact["step"] or not step)
         seen[worker, path] = fact["step"]
         if again and fact["path"] not in renamed and not fact["together"]:
-            over.append((fact, path))
+            over[path].append(fact)
     if over:
-        paths = [path for _, path in over]
-        fact, path = max(over, key=lambda one: paths.count(one[1]))
-        number = paths.count(path)
-        yield f"{path}: overwritten {times(number)}{_called(fact)}", fact["where"]
+        path, (fact, *more) = max(over.items(), key=lambda one: len(one[1]))
+        yield f"{path}: overwritten {times(1 + len(more))}{_called(fact)}", fact["where"]
 
 
 @rule("warning")

@@ -59,15 +59,15 @@ def loaded(run, failed):
 
     A script may keep its best weights in a file, and read them at the end.
     """
-    found, workers = [], run.attempts[-1].workers
+    workers = run.attempts[-1].workers
     written = [fact for w in workers for fact in w.all("saved", "opened", "renamed", "copied")]
     for worker in workers:
         trains = (worker.first("first") or {"t": float("inf")})["t"]
         for fact in worker.all("loaded"):
-            own = [f["path"] for f in written if f["path"] and f["t"] < fact["t"]]
-            if fact["t"] < trains and not {fact["path"], fact["behind"]} & {*own}:
-                found.append(fact)
-    return [fact for fact in found if bool(fact["error"]) == failed]
+            own = {f["path"] for f in written if f["path"] and f["t"] < fact["t"]}
+            before = fact["t"] < trains and own.isdisjoint((fact["path"], fact["behind"]))
+            if before and bool(fact["error"]) == failed:
+                yield fact
 
 
 def total(run) -> int:

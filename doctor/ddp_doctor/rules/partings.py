@@ -54,7 +54,7 @@ def why(run, opt, step, steps):
     if apart and (own := passes.get(rows[0][2])):
         _, without, synced, last, line = own
         if not without + synced:
-            bypass = next(iter(run.all("bypass")), None)
+            bypass = run.first("bypass")
             told = f"; the forward pass calls {bypass['through']}" if bypass else ""
             text += f"; no pass went through the DDP object of {rows[0][1]} before this step{told}"
             return text, bypass["where"] if bypass else rows[0][3], ADVICE["bypass"]

@@ -64,14 +64,13 @@ def diverged(run):
     apart = _differ(f for w in run.trained for f in w.all("first") if f["opt"] == opt)
     since = "before the first step" if apart else f"after step {step}"
     since += f" (not yet after step {equal[-1]})" if equal and not apart else ""
-    bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
     if not apart and (found := partings.why(run, opt, step, steps)):
         yield found
     cause = "" if run.first("replicated") else "; no model is in DDP"
-    if bypass:
-        cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
-    place = bypass[0]["where"] if bypass else steps[step, opt][0]["where"]
-    yield f"{ranks(run.trained)} differ {since}{cause}", place
+    if bypass := run.first("bypass"):
+        cause = f"; the forward pass calls {bypass['through']}, not DDP"
+    place = bypass or steps[step, opt][0]
+    yield f"{ranks(run.trained)} differ {since}{cause}", place["where"]
 
 
 def _differ(facts):

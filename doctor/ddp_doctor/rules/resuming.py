@@ -26,7 +26,7 @@ def resume_fails(run):
         yield f"{run.who(raised)}: {exception(raised)}", raised["where"]
     made = f"exit status {status}" if status else _made_without(run)
     if made and killed_run.resumed_from(run, failed=True):
-        fact = killed_run.loaded(run, failed=True)[0]
+        fact = next(killed_run.loaded(run, failed=True))
         yield f"{run.who(fact)}: {made} after {fact['error']}", fact["where"]
     elif status:
         yield made, None
@@ -131,7 +131,7 @@ def resume_average(run):
             changes = len({str(one) for _, one in there}) > 2
             copies = all(2 * len(weights & {*one}) > len(one) for _, one in there)
             if changes and not copies and due and any(one not in due for one in now):
-                where = killed_run.loaded(run, failed=False)[0]["where"]
+                where = next(killed_run.loaded(run, failed=False))["where"]
                 step = f"step {save['step']:,}"
                 yield f"{worker.name}: {name} is not what it was after {step}", where
 
