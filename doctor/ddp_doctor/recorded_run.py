@@ -183,13 +183,6 @@ class Run(Facts):
         workers = training or [w for w in ours if w.process["pid"] not in parents]
         return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
 
-    @cached_property
-    def crash(self) -> dict | None:
-        """The first exception that is neither the check's own fault nor a lost peer."""
-        caused = {fact["pid"] for fact in self.all("fault")}
-        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
-        return next((fact for fact in own if not lost(fact)), None)
-
     def who(self, fact: dict) -> str:
         """The name of the process that recorded a fact."""
         worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
