@@ -110,7 +110,7 @@ def not_shared(run):
         return
     one, other = run.trained[:2]
     for loader, (here, *others) in trained_on(run):
-        if not others or takes_its_slice(run, loader):
+        if len(others) < len(run.trained) - 1 or takes_its_slice(run, loader):
             continue
         if here["replacement"] or here["iterable"] or any(split_differs(run)):
             continue
