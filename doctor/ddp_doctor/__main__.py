@@ -7,6 +7,7 @@ A run that --limit ends counts as 0; one that made no step, or stood still, is a
 """
 
 import argparse
+import functools
 import json
 import shutil
 import signal
@@ -84,7 +85,8 @@ def diagnose(options, command: list[str]) -> int:
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
     plan = "nodes" if options.nodes else options.plan or "once"
-    with diagnosed(command, plan, tell=_progress(), say=_say, **own) as one:
+    say = functools.partial(print, "── ddp-doctor:", file=sys.stderr, flush=True)
+    with diagnosed(command, plan, tell=_progress(), say=say, **own) as one:
         report.write(one, options.all)
         if options.json:
             options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
@@ -94,10 +96,6 @@ def diagnose(options, command: list[str]) -> int:
         if status and not one.run.first("hung", "late"):
             return status if status > 0 else 128 - status
         return int(any(finding.rule.severity == "error" for finding in one.findings))
-
-
-def _say(text):
-    print(f"── ddp-doctor: {text}", file=sys.stderr, flush=True)
 
 
 def _progress():

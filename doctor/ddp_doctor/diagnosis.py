@@ -80,11 +80,18 @@ class Diagnosis:
         self._play(observer, [Start(self.command, Path.cwd(), self._environment())])
 
     def nodes(self):
-        """Two agents with one process each, in separate folders."""
+        """Two agents with one process each, in separate folders, that meet on this machine."""
         if not is_torchrun(self.command):
             raise Mistake("--nodes needs a command that begins with torchrun")
         observer = self._observer("nodes", [])
-        command, starts = across_nodes(self.command), []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = _torchrun(
+            self.command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+            "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
+        )  # fmt: skip
+        starts = []
         for node in ("node1", "node2"):
             copied, env = self._copy(node)
             observer.homes += [copied.place, copied.top]
@@ -192,17 +199,6 @@ def homes(command: list[str]) -> list[Path]:
 
 def is_torchrun(command: list[str]) -> bool:
     return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:3]
-
-
-def across_nodes(command: list[str]) -> list[str]:
-    """The same torchrun, as one of two agents that meet on this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return _torchrun(
-        command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
-        "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
-    )  # fmt: skip
 
 
 def _torchrun(command, *own):
