@@ -21,7 +21,10 @@ def saves(run, state=False):
     found = []
     for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
         for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
-            if fact["kind"] != "saved" or not _is_checkpoint(fact, state):
+            if fact["kind"] != "saved":
+                continue
+            states = [part for part in fact["parts"] if state and _has(part, "state")]
+            if not states and not _has(fact, "weights"):
                 continue
             if not fact["path"] and following["kind"] in ("opened", "elsewhere"):
                 written = {"path": following["path"], "existed": following.get("existed", False)}
@@ -30,11 +33,6 @@ def saves(run, state=False):
             if fact["path"]:
                 found.append((worker, fact, final(run, fact)))
     return found
-
-
-def _is_checkpoint(fact, state):
-    parts = fact["parts"] if state else []
-    return _has(fact, "weights") or any(_has(part, "state") for part in parts)
 
 
 def final(run, fact):

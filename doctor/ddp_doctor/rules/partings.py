@@ -42,12 +42,13 @@ def why(run, opt, step, steps):
     rows = [names[0][k] for k in apart or differ]
     missing = [row for row in rows if row[4] != "reduced"] if apart else []
     equal = f" are equal after step {before} and" if before else ""
+    called = [row[0] or "a parameter without a name" for row in missing or rows]
     text = f"{ranks(run.trained)}{equal} differ after step {step}: "
-    text += _shown(missing or rows, len(names[0]))
+    text += f"{shown(called)} ({len(called)} of {len(names[0])} parameters)"
     if missing:
         _, _, _, wrap, how, place = next((row for row in missing if row[5]), missing[0])
-        if not place and how == "frozen":
-            place = _unfreezing(run)
+        lines = lines_with(run, r"\.requires_grad = (?!False)") if how == "frozen" else []
+        place = place or (lines[0] if len(lines) == 1 else None)  # the only one that unfreezes
         text += f"; DDP does not reduce their gradients, because they {MISSING[how]}"
         return text, place or wrap or facts[0]["where"], ADVICE["missing"]
     passes = {row[0]: row for row in facts[0]["passes"]}
@@ -75,17 +76,6 @@ def why(run, opt, step, steps):
 def _named(worker, fact, opt):
     found = [one for one in worker.all("named") if one["opt"] == opt and one["t"] <= fact["t"]]
     return found[-1]["parameters"] if found else []
-
-
-def _shown(rows, number):
-    names = [row[0] or "a parameter without a name" for row in rows]
-    return f"{shown(names)} ({len(names)} of {number} parameters)"
-
-
-def _unfreezing(run):
-    """The only line that unfreezes by an assignment."""
-    lines = lines_with(run, r"\.requires_grad = (?!False)")
-    return lines[0] if len(lines) == 1 else None
 
 
 def _written(run, opt, before, step, text):

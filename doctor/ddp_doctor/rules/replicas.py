@@ -8,11 +8,6 @@ from . import partings
 from .wording import ranks, where
 
 
-def _steps(run):
-    """The steps that were looked at on all ranks, by number and optimizer."""
-    return matched(run.trained, "step", "n", "opt")
-
-
 def is_sharded(run) -> bool:
     """Whether ranks have parts of the weights, or different models: they cannot be compared."""
     first = [fact for worker in run.trained for fact in worker.all("first")]
@@ -51,7 +46,7 @@ def diverged(run):
     """
     if len(run.replicas) < 2 or is_sharded(run):
         return
-    steps = _steps(run)
+    steps = matched(run.trained, "step", "n", "opt")
     differ = [key for key, facts in steps.items() if _differ(facts)]
     last = {opt: (n, opt) for n, opt in steps if _lasts(run, opt)}
     differ = [
@@ -140,7 +135,7 @@ def _part_ways(run):
     """Whether the weights differ, and that is not because each rank has a part of the model."""
     begins = [worker.first("first") for worker in run.trained]
     parts = _differ(begins) and (holds_parts(run) or run.first("peer"))
-    last = [*_steps(run).items()][-1:]
+    last = [*matched(run.trained, "step", "n", "opt").items()][-1:]
     return not parts and any(_differ(f) and not _ends_equal(run, opt) for (_, opt), f in last)
 
 
