@@ -62,9 +62,9 @@ def _store(worker):
 def _view(run, number, groups, job_of):
     """The facts of one job, as a run. The command's own status is that of the last."""
     one, last = copy(run), number == len(groups) - 1
-    for kind in type(run).__mro__:
-        for name in [name for name, v in vars(kind).items() if isinstance(v, cached_property)]:
-            one.__dict__.pop(name, None)
+    for name in [*vars(run)]:
+        if isinstance(getattr(type(run), name, None), cached_property):
+            delattr(one, name)
     own = [fact for fact in run.facts if fact["pid"] and job_of.get(fact["pid"]) == number]
     pids = {fact["pid"] for fact in own}
     ends = [fact for fact in run.all("hung", "late") if last or pids & {*fact["alive"]}]

@@ -31,9 +31,10 @@ def calls_differ(run):
         return
     for number, (one, mine), (other, theirs) in differences(workers):
         if mine and theirs:
+            known = {call["where"] for call in calls(other)}
             yield (
                 f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
-            ), _odd(mine, other, theirs)["where"]
+            ), (theirs if mine["where"] in known else mine)["where"]
         elif run.first("hung"):
             who, call = (one, mine) if mine else (other, theirs)
             yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
@@ -154,11 +155,6 @@ def _all_wait_long(run):
 
 def _call(fact):
     return f"{fact.get('what', fact['kind'])} ({fact['where']})"
-
-
-def _odd(mine, other, theirs):
-    """The one of two calls whose line the other rank never reaches; else the other rank's."""
-    return theirs if mine["where"] in {call["where"] for call in calls(other)} else mine
 
 
 def differences(workers: list[Worker]):

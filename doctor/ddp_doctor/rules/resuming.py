@@ -37,13 +37,12 @@ def _failure(run):
 
     A launcher may hide them behind status 0: then no rank trains.
     """
-    ended = run.all("ended")[-1:]
-    if not run.first("fault") or not ended or ended[0]["act"] == 0:
+    if not run.first("fault") or (ended := run.all("ended")[-1])["act"] == 0:
         return None, None
     facts = [fact for worker in run.attempts[-1].workers for fact in worker.facts]
     trains = bool(killed_run.again(run))
     exits = [fact["status"] for fact in facts if fact["kind"] == "exit" and not trains]
-    status = next(filter(None, [ended[0]["status"], *exits]), None)
+    status = next(filter(None, [ended["status"], *exits]), None)
     raised = [fact for fact in facts if fact["kind"] == "raised" and not lost(fact)]
     if not status and trains:
         return None, None
