@@ -207,6 +207,13 @@ class Run(recorded_run.Run):
         return attempts
 
     @cached_property
+    def crash(self) -> dict | None:
+        """The first exception that is neither the check's own fault nor a lost peer."""
+        caused = {fact["pid"] for fact in self.all("fault")}
+        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
+        return next((fact for fact in own if not recorded_run.lost(fact)), None)
+
+    @cached_property
     def saves(self) -> list[Save]:
         """All checkpoints, oldest first. What is saved to memory goes to the next file."""
         found = []

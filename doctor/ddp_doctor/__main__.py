@@ -7,6 +7,7 @@ A run that --limit ends counts as 0; one that made no step, or stood still, is a
 """
 
 import argparse
+import functools
 import json
 import shutil
 import signal
@@ -21,17 +22,19 @@ from .rule import RULES
 TOLD = 10  # seconds between two lines of progress
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Mistake(message)  # one line, without the usage
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status, and never a traceback for a mistake of the user's."""
-    words = sys.argv[1:] if arguments is None else arguments
-    parser = _parser()
-    own, command = _split(words, parser)
-    options = parser.parse_args(own)
     try:
-        if words[:1] == ["explain"]:
-            print(explanations.of(words[1:]))
+        options = _parser().parse_args(arguments)
+        if options.command == "explain":
+            print(explanations.of(options.words))
             return 0
-        return diagnose(options, command)
+        return diagnose(options, [options.command, *options.words])
     except (Mistake, OSError) as error:
         print(f"ddp-doctor: {error}", file=sys.stderr)
         return 2
@@ -40,29 +43,27 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _split(words, parser):
-    """The doctor's options, and the command: behind `--`, or from the first word that is none."""
-    valued = {name for one in parser._actions if one.nargs != 0 for name in one.option_strings}
-    end = 0
-    while end < len(words) and words[end].startswith("-") and words[end] != "--":
-        end += 1 + (words[end] in valued)
-    return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
-
-
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ddp-doctor", usage="ddp-doctor [OPTIONS] -- COMMAND", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
     add = parser.add_argument
     add("--cpu", type=_positive, metavar="N", help="run a CUDA script on N CPU processes")
-    add("--restart", action="store_true", help="kill a rank after a save, and compare")
-    add("--parity", action="store_true", help="compare with one process and a larger batch")
-    add("--nodes", type=int, choices=[2], help="run it as two nodes with one process each")
+    plans = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("restart", "kill a rank after a save, and compare"),
+        ("parity", "compare with one process and a larger batch"),
+    ):
+        plans.add_argument(f"--{name}", dest="plan", action="store_const", const=name, help=text)
+    plans.add_argument("--nodes", choices=["2"], help="run it as two nodes with one process each")
     add("--limit", type=float, default=300, metavar="SECONDS", help="end it then; default: 300")
     add("--json", type=Path, metavar="FILE", help="write the findings to FILE, too")
-    add("--ignore", action="append", default=[], metavar="RULE", help="may be given several times")
+    names, text = sorted(one.name for one in RULES), "may be given several times"
+    add("--ignore", action="append", default=[], metavar="RULE", choices=names, help=text)
     add("--all", action="store_true", help="show every note")
+    add("command", metavar="COMMAND", help=argparse.SUPPRESS)
+    add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS).required = False
     return parser
 
 
@@ -75,12 +76,6 @@ def _positive(text):
 
 def diagnose(options, command: list[str]) -> int:
     """Run the command, examine it and print the report. Returns the exit status."""
-    known = {one.name for one in RULES}
-    for name in options.ignore:
-        if name not in known:
-            raise Mistake(f"no rule is called {name!r}; the rules: {', '.join(sorted(known))}")
-    if not command:
-        raise Mistake("no command: ddp-doctor [OPTIONS] -- COMMAND, such as -- python train.py")
     if shutil.which(command[0]) is None:
         raise Mistake(f"cannot run {command[0]!r}: no such command")
     if options.json:
@@ -89,32 +84,18 @@ def diagnose(options, command: list[str]) -> int:
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
-    with diagnosed(command, _plan(options), tell=_progress(), say=_say, **own) as one:
-        return _tell(one, options)
-
-
-def _plan(options):
-    plans = [name for name in ("restart", "parity", "nodes") if getattr(options, name)]
-    if len(plans) > 1:
-        names = " and ".join(f"--{name}" for name in plans)
-        raise Mistake(f"{names} cannot be combined: run them one after the other")
-    return plans[0] if plans else "once"
-
-
-def _tell(one, options):
-    report.write(one, options.all)
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
-    if one.interrupted:
-        return 128 + signal.SIGINT
-    status = one.run.status or 0
-    if status and not one.run.first("hung", "late"):
-        return status if status > 0 else 128 - status
-    return int(any(finding.rule.severity == "error" for finding in one.findings))
-
-
-def _say(text):
-    print(f"── ddp-doctor: {text}", file=sys.stderr, flush=True)
+    plan = "nodes" if options.nodes else options.plan or "once"
+    say = functools.partial(print, "── ddp-doctor:", file=sys.stderr, flush=True)
+    with diagnosed(command, plan, tell=_progress(), say=say, **own) as one:
+        report.write(one, options.all)
+        if options.json:
+            options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
+        if one.interrupted:
+            return 128 + signal.SIGINT
+        status = one.run.status or 0
+        if status and not one.run.first("hung", "late"):
+            return status if status > 0 else 128 - status
+        return int(any(finding.rule.severity == "error" for finding in one.findings))
 
 
 def _progress():

@@ -95,12 +95,10 @@ def _copy(here, there, folder):
 
 
 def _is_large(folder):
-    files = size = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            files += 1
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(path, name)).st_size
-            if files > MANY or size > 20 * LARGE:
-                return True
+    size, files = 0, (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    for number, path in enumerate(files, 1):
+        with contextlib.suppress(OSError):
+            size += path.lstat().st_size
+        if number > MANY or size > 20 * LARGE:
+            return True
     return False

@@ -8,7 +8,6 @@ nest like paths: ending a command also ends the commands that it started with th
 import atexit
 import contextlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +31,6 @@ class Command:
 
     def __init__(self, words, cwd=None, env=None, **options):
         words, self.mark = [str(word) for word in words], f"{OURS}/{uuid.uuid4().hex[:12]}"
-        self.title = shlex.join(words)  # for messages
         env = dict(os.environ) if env is None else env
         self.process = subprocess.Popen(
             words, cwd=cwd, env={**env, MARK: self.mark}, start_new_session=True,

@@ -14,14 +14,11 @@ from .descendants import ended_with_us
 from .jobs import jobs
 from .observer import Observer, Start
 from .recorded_run import Run
-from .rule import Finding, examine
+from .rule import SEVERITIES, Finding, examine
 from .rules import checkpoint_files, killed_run, parity, resuming
 
 IDLE = 10  # seconds in which no process works or writes, while all ranks wait for each other
 AFTER = 3  # steps between a save and the kill
-# torchrun's options that say where it runs, all with a value
-PLACES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
-          "rdzv-conf", "master-addr", "master-port", "local-addr")  # fmt: skip
 
 
 class Mistake(Exception):
@@ -42,8 +39,7 @@ def diagnosed(command: list[str], plan: str = "once", **options) -> Iterator["Di
     temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
     with temporary as folder, ended_with_us(folder):
         one = Diagnosis(command, Path(folder), **options)
-        plays = {"restart": one.restarted, "nodes": one.on_nodes, "parity": one.in_parity}
-        plays.get(plan, one.once)()
+        getattr(one, plan)()
         one.judge()
         yield one
 
@@ -67,31 +63,35 @@ class Diagnosis:
     unexamined: list[str] = field(default_factory=list)
 
     def judge(self):
-        """Apply the rules to the facts."""
+        """Apply the rules to the facts. Errors come first."""
         run, killed = self.run, self.killed
         self.jobs, self.findings = [run] if run.reference or killed else jobs(run), []
         for job in self.jobs:
             found = examine(job, self.ignored, parity if run.reference else None)
             prefix = f"{job.title}: " if job.title else ""
             self.findings += [replace(one, evidence=f"{prefix}{one.evidence}") for one in found]
-        if run.reference:
-            self.unexamined += parity.unexamined(run)
         if killed:
             self.findings += examine(killed, self.ignored, resuming)
-            self.unexamined += resuming.unexamined(killed)
-        self.findings.sort(key=lambda finding: finding.order)
+        self.findings.sort(key=lambda finding: SEVERITIES.index(finding.rule.severity))
 
     def once(self):
         """In the user's folder."""
         observer = self._observer("once", homes(self.command))
         self._play(observer, [Start(self.command, Path.cwd(), self._environment())])
 
-    def on_nodes(self):
-        """Two agents with one process each, in separate folders."""
+    def nodes(self):
+        """Two agents with one process each, in separate folders, that meet on this machine."""
         if not is_torchrun(self.command):
             raise Mistake("--nodes needs a command that begins with torchrun")
         observer = self._observer("nodes", [])
-        command, starts = across_nodes(self.command), []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = _torchrun(
+            self.command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+            "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
+        )  # fmt: skip
+        starts = []
         for node in ("node1", "node2"):
             copied, env = self._copy(node)
             observer.homes += [copied.place, copied.top]
@@ -105,21 +105,20 @@ class Diagnosis:
             self.interrupted = True
         self.run = observer.run()
 
-    def restarted(self):
+    def restart(self):
         """An undisturbed run, then one of which a rank is killed, and which is started again."""
         reference = self.run = self._in_copy("undisturbed")
         steps = sorted({fact["step"] for _, fact, _ in checkpoint_files.saves(reference)})
         total = killed_run.total(reference)
         steps = [step for step in steps if 0 < step < total]
-        several = len(jobs(reference)) > 1
-        if reference.status != 0 or not steps or several:
-            failed = f"the undisturbed run ended with status {reference.status}"
-            why = failed if reference.status else "there was no checkpoint before the last step"
-            if reference.status is None:
-                why = "the undisturbed run did not end"
-            if several:
-                why = "the command runs several jobs: try each of them alone"
-            self.unexamined.append(f"a restart: {why}")
+        hindrances = {
+            "the command runs several jobs: try each of them alone": len(jobs(reference)) > 1,
+            "the undisturbed run did not end": reference.status is None,
+            f"the undisturbed run ended with status {reference.status}": reference.status,
+            "there was no checkpoint before the last step": not steps,
+        }
+        if found := [why for why, hinders in hindrances.items() if hinders]:
+            self.unexamined.append(f"a restart: {found[0]}")
             return
         saved = steps[(len(steps) - 1) // 2]
         rank = max(worker.rank or 0 for worker in reference.trained)
@@ -132,7 +131,7 @@ class Diagnosis:
             run.repeats = killed_run.final_weights(again) == killed_run.final_weights(reference)
             run.equally_long = killed_run.total(again) == killed_run.total(reference)
 
-    def in_parity(self):
+    def parity(self):
         """With its processes, then in one process that has batches as large as theirs together."""
         run = self.run = self._in_copy("several", DOCTOR_PARITY="1")
         number = len(run.trained)
@@ -141,8 +140,9 @@ class Diagnosis:
             told = f"parity: {number} processes trained, status {run.status}{several}"
             self.unexamined.append(told)
             return
-        own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": _first_gpu()}
-        command = in_one_process(self.command)
+        first_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        own = {"DOCTOR_CPU": "1"} if self.cpu else {"CUDA_VISIBLE_DEVICES": first_gpu}
+        command = _torchrun(self.command, "--standalone", "--nnodes=1", "--nproc-per-node=1")
         firsts = [fact for worker in run.trained for fact in worker.all("first")]
         if any(fact["tensor_parallel"] for fact in firsts):  # some ranks share a batch
             number = len({str(w.first("forward")["rows"]) for w in run.trained})
@@ -201,40 +201,14 @@ def is_torchrun(command: list[str]) -> bool:
     return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:3]
 
 
-def in_one_process(command: list[str]) -> list[str]:
-    return _torchrun(command, "--standalone", "--nproc-per-node=1")
-
-
-def _first_gpu():
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-
-
-def across_nodes(command: list[str]) -> list[str]:
-    """The same torchrun, as one of two agents that meet on this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return _torchrun(
-        command, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
-        "--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={port}",
-    )  # fmt: skip
-
-
 def _torchrun(command, *own):
     """The same torchrun with other options for where it runs. Another command is unchanged."""
     if not is_torchrun(command):
         return command
+    from torch.distributed.run import get_args_parser  # takes a second
+
     start = 1 if Path(command[0]).name == "torchrun" else 3
-    kept, words = [], iter(command[start:])
-    for word in words:
-        name = word.partition("=")[0].lstrip("-").replace("_", "-")
-        if not word.startswith("-"):
-            kept += [word, *words]
-        elif name in PLACES:
-            if "=" not in word:
-                next(words, None)
-        elif name != "standalone":
-            kept.append(word)
-            if "=" not in word and name in ("max-restarts", "monitor-interval", "start-method"):
-                kept.append(next(words, ""))
-    return [*command[:start], *own, *kept]
+    told = get_args_parser().parse_args(command[start:])
+    script = len(command) - len(told.training_script_args) - 1
+    options = [word for word in command[:script] if word not in ("--standalone", "--")]
+    return [*options, *own, *command[script:]]  # of several values, torchrun takes the last

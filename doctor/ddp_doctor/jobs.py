@@ -19,16 +19,16 @@ def jobs(run: Run) -> list[Run]:
         return [run]
     groups.sort(key=lambda group: max(worker.facts[-1]["t"] for worker in group))
     number = {}  # of the job of a process; what no job has alone is the last one's
-    for pids in (_starters, lambda process, _: [process["pid"]]):
+    for pids in (starters, lambda process, _: [process["pid"]]):
         for n, group in enumerate(groups):
             number |= {pid: n for one in group for pid in pids(one.process, by_pid)}
     for pid, process in by_pid.items():
-        known = (number[above] for above in _starters(process, by_pid) if above in number)
+        known = (number[above] for above in starters(process, by_pid) if above in number)
         number.setdefault(pid, next(known, len(groups) - 1))
     return [_view(run, n, groups, number) for n in range(len(groups))]
 
 
-def _starters(process, by_pid):
+def starters(process: dict, by_pid: dict[int, dict]) -> list[int]:
     """It, and those that have started it, up to torchrun's agent or the outermost Python."""
     found, of_torchrun = {}, process["torchrun"]
     while process and process["pid"] not in found:
@@ -48,8 +48,8 @@ def _belongs(worker, group, by_pid):
     store, stores = _store(worker), {*filter(None, map(_store, peers))}
     if store and stores:
         return store in stores
-    launchers = {_starters(one.process, by_pid)[-1] for one in group}
-    return _starters(worker.process, by_pid)[-1] in launchers
+    launchers = {starters(one.process, by_pid)[-1] for one in group}
+    return starters(worker.process, by_pid)[-1] in launchers
 
 
 def _store(worker):
@@ -62,9 +62,9 @@ def _store(worker):
 def _view(run, number, groups, job_of):
     """The facts of one job, as a run. The command's own status is that of the last."""
     one, last = copy(run), number == len(groups) - 1
-    for kind in type(run).__mro__:
-        for name in [name for name, v in vars(kind).items() if isinstance(v, cached_property)]:
-            one.__dict__.pop(name, None)
+    for name in [*vars(run)]:
+        if isinstance(getattr(type(run), name, None), cached_property):
+            delattr(one, name)
     own = [fact for fact in run.facts if fact["pid"] and job_of.get(fact["pid"]) == number]
     pids = {fact["pid"] for fact in own}
     ends = [fact for fact in run.all("hung", "late") if last or pids & {*fact["alive"]}]

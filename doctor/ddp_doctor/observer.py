@@ -32,6 +32,7 @@ class Start:
     options: dict = field(default_factory=dict)
 
 
+@dataclass
 class Observer:
     """Plays acts. The probe writes its facts to `notes`, an empty folder.
 
@@ -41,20 +42,15 @@ class Observer:
     a run hangs, whatever its ranks do. `watch` is called a few times per second.
     """
 
-    def __init__(
-        self,
-        notes: Path,
-        homes: list[Path],
-        late: Callable,
-        written: tuple[Path, ...] = (),
-        quiet: float = float("inf"),
-        idle: float = IDLE,
-        watch: Callable = lambda: None,
-    ):
-        self.notes, self.homes, self.written, self.watch = notes, homes, written, watch
-        self.late, self.quiet, self.idle = late, quiet, idle
-        self.own = []  # our facts
-        self._started = []
+    notes: Path
+    homes: list[Path]
+    late: Callable
+    written: tuple[Path, ...] = ()
+    quiet: float = float("inf")
+    idle: float = IDLE
+    watch: Callable = lambda: None
+    own: list[dict] = field(default_factory=list)  # our facts
+    _started: list[Command] = field(default_factory=list)
 
     def play(self, number: int, starts: list[Start], **told) -> bool:
         """Run one act to its end. Returns whether every command ended with status 0."""
@@ -65,13 +61,11 @@ class Observer:
             for process in running:
                 self.note("ended", status=process.process.poll(), act=number)
             self._end_all()
-        except BaseException as error:
-            try:
-                if isinstance(error, KeyboardInterrupt):
-                    self._cut_off("late", limit="Ctrl-C", idle=0)
-            finally:
-                self._end_all(at_once=True)
+        except BaseException:  # a signal
+            self._cut_off("late", limit="Ctrl-C", idle=0)
             raise
+        finally:
+            self._end_all()
         return not any(process.process.poll() for process in running)
 
     def _start(self, number, start):
@@ -145,33 +139,27 @@ class Observer:
                         busy |= psutil.LINUX and python.status() in BUSY
         return times, busy
 
-    def _noted(self):
-        """The files of the probe, without what a script may have put beside them."""
-        found = [*self.notes.glob("*.jsonl"), *self.notes.glob("*.newest")]
-        return [path for path in found if path.stem.isdecimal() and path.is_file()]
-
     def _cut_off(self, kind, **fields):
         """Note that the run is to be ended, and where each of its processes is."""
         alive = {process.pid: process for one in self._started for process in one.alive()}
         self.note(kind, alive=[*alive], **fields)
-        files = {pid: self.notes / f"{pid}.stack" for pid in alive}
-        files = {pid: file for pid, file in files.items() if file.is_file()}  # else it would die
-        parents = {}
-        for pid in files:
-            with contextlib.suppress(OSError, psutil.Error):
-                parents[pid] = alive[pid].ppid()
-                os.kill(pid, signal.SIGUSR1)
+        asked = []
+        for pid, process in alive.items():
+            file = self.notes / f"{pid}.stack"
+            with contextlib.suppress(psutil.Error):
+                if file.is_file():  # else the signal would end it
+                    asked.append((file, pid, process.ppid()))
+                    process.send_signal(signal.SIGUSR1)
         time.sleep(0.3)
-        for pid, parent in parents.items():
-            with contextlib.suppress(OSError):  # a script may delete it
-                text = files[pid].read_text(errors="replace")
-                for home in self.homes:
-                    text = text.replace(f"{home}{os.sep}", "")
-                self.note("stack", of=pid, parent=parent, text=text[-8000:])  # main is the last
+        for file, pid, parent in asked:
+            text = file.read_text(errors="replace")
+            for home in self.homes:
+                text = text.replace(f"{home}{os.sep}", "")
+            self.note("stack", of=pid, parent=parent, text=text[-8000:])  # main is the last
 
-    def _end_all(self, at_once=False):
+    def _end_all(self):
         """SIGKILL what is left. A process left by a run that did not hang is a fact."""
-        ended_by_us = at_once or any(fact["kind"] in ("hung", "late") for fact in self.own)
+        ended_by_us = any(fact["kind"] in ("hung", "late") for fact in self.own)
         end = time.monotonic() + (0 if ended_by_us else GRACE)
         while self._alive() and time.monotonic() < end:
             time.sleep(0.05)
@@ -194,10 +182,8 @@ class Observer:
 
     def facts(self) -> list[dict]:
         facts = []
-        for path in self._noted():
+        for path in [*self.notes.glob("*.jsonl"), *self.notes.glob("*.newest")]:
             for line in path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):  # its writer was killed while it wrote
-                    fact = json.loads(line)
-                    if isinstance(fact, dict) and {"kind", "t", "pid"} <= fact.keys():
-                        facts.append(fact)
+                    facts.append(json.loads(line))
         return facts

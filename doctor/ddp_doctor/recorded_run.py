@@ -183,17 +183,17 @@ class Run(Facts):
         workers = training or [w for w in ours if w.process["pid"] not in parents]
         return sorted(workers, key=lambda w: (w.rank is None, w.rank, w.process["pid"]))
 
-    @cached_property
-    def crash(self) -> dict | None:
-        """The first exception that is neither the check's own fault nor a lost peer."""
-        caused = {fact["pid"] for fact in self.all("fault")}
-        own = [fact for fact in self.all("raised") if fact["pid"] not in caused]
-        return next((fact for fact in own if not lost(fact)), None)
-
     def who(self, fact: dict) -> str:
         """The name of the process that recorded a fact."""
         worker = next((w for w in self.processes if w.process["pid"] == fact["pid"]), None)
         return worker.name if worker else "the run"
+
+
+def matched(workers: list[Worker], kind: str, *by: str) -> dict[tuple, list[dict]]:
+    """The facts of this kind that all of these have, one of each, by these fields."""
+    tables = [{tuple(fact[name] for name in by): fact for fact in w.all(kind)} for w in workers]
+    common = [key for key in tables[0] if all(key in one for one in tables)] if tables else []
+    return {key: [table[key] for table in tables] for key in common}
 
 
 def lost(fact: dict) -> bool:
@@ -210,6 +210,6 @@ def is_helper(process):
     return serves or (launcher and not process["torchrun"])
 
 
-def shown(numbers: list[int], most: int = 3) -> str:
-    """The first few numbers: `0, 2, 4 …`."""
-    return ", ".join(map(str, numbers[:most])) + (" …" if len(numbers) > most else "")
+def shown(things: list, most: int = 3) -> str:
+    """The first few numbers or names: `0, 2, 4 …`."""
+    return ", ".join(map(str, things[:most])) + (" …" if len(things) > most else "")

@@ -8,7 +8,7 @@ import textwrap
 from .diagnosis import Diagnosis
 from .recorded_run import Run
 from .rule import SEVERITIES
-from .rules import checkpoint_files, endings, parity, sample_shares
+from .rules import checkpoint_files, endings, parity, resuming, sample_shares
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 COLORS = {"error": "31", "warning": "33", "note": "2"}
@@ -38,11 +38,10 @@ def header(run: Run) -> str:
 
 def unexamined(one: Diagnosis) -> list[str]:
     """What no rule could look at, and why."""
-    run = one.run
-    parts = (endings, sample_shares, checkpoint_files)
+    parts = (endings, sample_shares, checkpoint_files, parity)
     found = [text for job in one.jobs for part in parts for text in part.unexamined(job)]
-    found += one.unexamined
-    found += [f"{fact['part']}: {fact['error']}" for fact in run.all("unobserved")]
+    found += [*one.unexamined, *(resuming.unexamined(one.killed) if one.killed else ())]
+    found += [f"{fact['part']}: {fact['error']}" for fact in one.run.all("unobserved")]
     return list(dict.fromkeys(found))
 
 
@@ -68,14 +67,11 @@ def write(one: Diagnosis, everything: bool):
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
     more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
     ends.append(f"── {told}{more}")
-    whole = {id(one) for one in shown if everything or one.rule.severity != "note"}
-    blocks = []
-    for last in reversed(shown):
-        blocks = [_block(one, id(one) in whole, width) for one in shown]
-        lines = "\n".join([*heads, *blocks, *ends]).count("\n") + 2
-        if everything or lines < height or last is shown[0]:
+    blocks = [_block(one, everything or one.rule.severity != "note", width) for one in shown]
+    for n in reversed(range(1, len(shown))):
+        if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
             break
-        whole.discard(id(last))
+        blocks[n] = _block(shown[n], False, width)
     print("", *heads, *blocks, *ends, sep="\n", file=sys.stderr)
 
 
@@ -103,14 +99,9 @@ def as_json(one: Diagnosis) -> dict:
         "mapped": [*dict.fromkeys(fact["what"] for fact in one.run.all("mapped"))],
         "status": one.run.status,
         "findings": [
-            {
-                "rule": finding.rule.name,
-                "severity": finding.rule.severity,
-                "sentence": finding.rule.sentence,
-                "evidence": finding.evidence,
-                "where": finding.where,
-                "advice": finding.advice,
-            }
+            vars(finding)
+            | {name: getattr(finding.rule, name) for name in ("severity", "sentence")}
+            | {"rule": finding.rule.name}
             for finding in one.findings
         ],
         "not examined": unexamined(one),

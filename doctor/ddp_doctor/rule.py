@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from .recorded_run import Run
 
@@ -22,30 +23,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that applies: the evidence, with numbers, and a line of the user's if one is known.
-
-    `advice` fits this evidence; without it, the rule's own does.
-    """
+    """A rule that applies: the evidence, with numbers, and a line of the user's if one is known."""
 
     rule: Rule
     evidence: str
     where: str | None
-    fitting: str | None = None  # advice for this evidence, in place of the rule's
-
-    @property
-    def advice(self) -> str:
-        return self.fitting or self.rule.advice
-
-    @property
-    def order(self) -> int:
-        return SEVERITIES.index(self.rule.severity)
+    advice: str  # the rule's, or one that fits this evidence
 
 
 def rule(severity: str):
     """Turn a function that yields evidence and places into a rule.
 
     Its docstring is the sentence and, below that, the advice. Its name is the rule's. What it
-    yields may end with advice that fits the evidence better.
+    yields may end with advice that fits the evidence better. Only the first that it yields is
+    reported, because others mostly have the same cause.
     """
 
     def make(function):
@@ -59,7 +50,7 @@ def rule(severity: str):
 
 
 def examine(run: Run, ignored: frozenset[str] = frozenset(), file=None) -> list[Finding]:
-    """All findings, errors first. A rule that fails itself is a note, never an exception.
+    """All findings. A rule that fails itself is a note, never an exception.
 
     With `file`, a module of rules, only the rules of that module run.
     """
@@ -68,8 +59,10 @@ def examine(run: Run, ignored: frozenset[str] = frozenset(), file=None) -> list[
         if one.name in ignored or (file and one.find.__module__ != file.__name__):
             continue
         try:
-            findings += [Finding(one, *found) for found in one.find(run)]
+            for evidence, where, *fitting in islice(one.find(run), 1):
+                advice = next(filter(None, fitting), one.advice)
+                findings.append(Finding(one, evidence, where, advice))
         except Exception as error:  # facts that no run had before
             note = Rule(one.name, "note", "This rule itself has failed.", "Report it.", one.find)
-            findings.append(Finding(note, repr(error), None))
-    return sorted(findings, key=lambda finding: finding.order)
+            findings.append(Finding(note, repr(error), None, note.advice))
+    return findings

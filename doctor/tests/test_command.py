@@ -23,10 +23,10 @@ def script(folder, text):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "no command"),
+        ([], "required: COMMAND"),
         (["--", "no-such-command"], "cannot run 'no-such-command'"),
-        (["--ignore", "no-such-rule", "--", "python"], "no rule is called 'no-such-rule'"),
-        (["--restart", "--nodes", "2", "--", "python"], "cannot be combined"),
+        (["--ignore", "no-such-rule", "--", "python"], "invalid choice: 'no-such-rule'"),
+        (["--restart", "--nodes", "2", "--", "python"], "not allowed with"),
         (["--nodes", "2", "--", "python", "x.py"], "begins with torchrun"),
         (["explain", "every-epoch"], "no rule is called 'every-epoch': every-epoch-alike"),
         (["no-such-command", "--cpu", "2"], "cannot run 'no-such-command'"),

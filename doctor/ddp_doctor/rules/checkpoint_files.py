@@ -21,7 +21,10 @@ def saves(run, state=False):
     found = []
     for worker in run.ranks or run.attempts[0].workers:  # without an optimizer there are no ranks
         for fact, following in pairwise([*worker.facts, {"kind": "end"}]):
-            if fact["kind"] != "saved" or not _is_checkpoint(fact, state):
+            if fact["kind"] != "saved":
+                continue
+            states = [part for part in fact["parts"] if state and _has(part, "state")]
+            if not states and not _has(fact, "weights"):
                 continue
             if not fact["path"] and following["kind"] in ("opened", "elsewhere"):
                 written = {"path": following["path"], "existed": following.get("existed", False)}
@@ -30,11 +33,6 @@ def saves(run, state=False):
             if fact["path"]:
                 found.append((worker, fact, final(run, fact)))
     return found
-
-
-def _is_checkpoint(fact, state):
-    parts = fact["parts"] if state else []
-    return _has(fact, "weights") or any(_has(part, "state") for part in parts)
 
 
 def final(run, fact):
@@ -68,7 +66,6 @@ def several_writers(run):
             workers = [worker for _, (worker, _) in sorted(those.items())]
             fact = those[max(those)][1]  # not rank 0's call, which may stay
             yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
-            return
 
 
 @rule("warning")
@@ -79,18 +76,16 @@ def in_place(run):
     another name, and `os.replace` it when it is whole.
     """
     renamed = {fact["source"] for fact in run.all("renamed")}
-    over, seen = [], {}  # a file of an earlier run may have had the name before
+    over, seen = defaultdict(list), {}  # a file of an earlier run may have had the name before
     for worker, fact, path in saves(run, state=True):
         step = seen.get((worker, path))
         again = fact["existed"] and step is not None and (step != fact["step"] or not step)
         seen[worker, path] = fact["step"]
         if again and fact["path"] not in renamed and not fact["together"]:
-            over.append((fact, path))
+            over[path].append(fact)
     if over:
-        paths = [path for _, path in over]
-        fact, path = max(over, key=lambda one: paths.count(one[1]))
-        number = paths.count(path)
-        yield f"{path}: overwritten {times(number)}{_called(fact)}", fact["where"]
+        path, (fact, *more) = max(over.items(), key=lambda one: len(one[1]))
+        yield f"{path}: overwritten {times(1 + len(more))}{_called(fact)}", fact["where"]
 
 
 @rule("warning")
@@ -161,7 +156,6 @@ def wrapped_names(run):
                 key = leaf["key"] or ""
                 if leaf["print"] and key.startswith(prefix) and key not in fact["names"]:
                     yield f"{path} has {key!r}", fact["where"]
-                    return
 
 
 @rule("error")
@@ -192,7 +186,6 @@ def keys_unmatched(run):
                     f"{matched:,} of its {given:,} keys have a place among the {wanted:,} of "
                     f"{one['type']}; without one: {names}"
                 ), one["where"]
-                return
 
 
 @rule("warning")
@@ -218,7 +211,6 @@ def loads_to_one_gpu(run):
                         f"{worker.name}, which uses GPU {own}, loads {fact['path']} onto GPU "
                         f"{min(onto)}"
                     ), fact["where"]
-                    return
 
 
 @rule("warning")

@@ -22,7 +22,7 @@ def stuck(run):
     needs more time, give a higher `--limit`.
     """
     late = run.first("late")
-    if not late or [*hung(run)]:
+    if not late or any(hung(run)):
         return
     some, idle = any(map(trained, run.processes)), late.get("idle", 0)
     if not some or idle > IDLE:
@@ -39,7 +39,7 @@ def cut_off(run):
     What comes later was not seen: the end of an epoch, a last save. Give a higher `--limit`.
     """
     late = run.first("late")
-    if late and not [*stuck(run)] and not [*hung(run)]:
+    if late and not any(stuck(run)) and not any(hung(run)):
         told, place, _ = _places(run)
         yield "; ".join([late["limit"], *told]), place
 

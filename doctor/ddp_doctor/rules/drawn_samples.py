@@ -25,6 +25,14 @@ def loaders_of(run, training=True):
     return [*dict.fromkeys(epoch["loader"] for epoch in epochs)]
 
 
+def trained_on(run):
+    """Each loader of the training, with what the ranks that have it tell of it."""
+    told = loadings(run)
+    for loader in loaders_of(run):
+        if facts := [told[w, loader] for w in run.trained if (w, loader) in told]:
+            yield loader, facts
+
+
 def stepped_on(run):
     """The loaders that gave a batch before a step, with or without indices, ended or not."""
     facts = [fact for worker in run.trained for fact in worker.all("epoch", "step")]

@@ -4,6 +4,7 @@ import re
 import signal
 from itertools import zip_longest
 
+from ..jobs import starters
 from ..recorded_run import Worker, lost
 from ..rule import rule
 from .drawn_samples import loadings
@@ -35,15 +36,13 @@ def calls_differ(run):
         return
     for number, (one, mine), (other, theirs) in differences(workers):
         if mine and theirs:
+            known = {call["where"] for call in calls(other)}
             yield (
                 f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
-            ), _odd(mine, other, theirs)["where"]
+            ), (theirs if mine["where"] in known else mine)["where"]
         elif run.first("hung"):
             who, call = (one, mine) if mine else (other, theirs)
             yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
-        else:
-            continue
-        return
 
 
 @rule("error")
@@ -54,7 +53,7 @@ def nothing_trained(run):
     per GPU starts none: add `--cpu 2`.
     """
     some = any(trained(w) or w.first("loaded") for w in run.processes)
-    if run.status == 0 and not some and not [*crashed(run)]:
+    if run.status == 0 and not some and not any(crashed(run)):
         started = len(run.attempts[0].ranks)
         yield f"exit status 0, no optimizer step; {started} processes joined a group", None
 
@@ -78,10 +77,9 @@ def crashed(run):
     own = [f for f in raised if f["type"] not in NOT_OURS and not lost(f)]
     if own:
         advice = ON_CPU if NO_GPU.search(own[0]["message"]) else None
-        yield f"{run.who(own[0])}: {exception(own[0])}", own[0]["where"], advice
-        if "finished reduction" in own[0]["message"]:
-            yield from _unused(run)
-    if own or not run.status:
+        unused = _unused(run) if "finished reduction" in own[0]["message"] else ""
+        yield f"{run.who(own[0])}: {exception(own[0])}{unused}", own[0]["where"], advice
+    if not run.status:
         return
     last, status = run.attempts[-1], run.status
     if alone := _alone(last.ranks):
@@ -89,7 +87,6 @@ def crashed(run):
         taken, left = branches(run, alone["where"])
         told += f"; did it alone take the branch of {taken}?" if taken else ""
         yield told, left or alone["where"], TOGETHER
-        return
     gone = [w for w in last.ranks or (last.workers if run.status < 0 else [])
             if not w.first("exit", "raised")]  # fmt: skip
     for fact in run.all("raised"):  # mp.spawn knows which process was first
@@ -138,9 +135,8 @@ def _unused(run):
     for worker in run.trained:
         for fact in worker.all("step"):
             if fact["without"]:
-                names = ", ".join(fact["without"][:5])
-                yield f"without gradient at step {fact['n']}: {names}", fact["where"]
-                return
+                return f"; without gradient at step {fact['n']}: {', '.join(fact['without'][:5])}"
+    return ""
 
 
 @rule("error")
@@ -167,11 +163,6 @@ def _all_wait_long(run):
 
 def _call(fact):
     return f"{fact.get('what', fact['kind'])} ({fact['where']})"
-
-
-def _odd(mine, other, theirs):
-    """The one of two calls whose line the other rank never reaches; else the other rank's."""
-    return theirs if mine["where"] in {call["where"] for call in calls(other)} else mine
 
 
 def differences(workers: list[Worker]):
@@ -255,8 +246,10 @@ def fixed_port(run):
     A second job on the same machine fails with EADDRINUSE. Use torchrun, or let the system choose a
     free port.
     """
+    scripts = {worker.process["pid"]: worker.process for worker in run.processes}
     for worker in run.processes:
-        fact, given = worker.first("joining"), _outermost(run, worker.process)
+        # What the outermost process sets, those that it starts inherit.
+        fact, given = worker.first("joining"), scripts[starters(worker.process, scripts)[-1]]
         if not fact or not fact["port"] or str(fact["port"]) == given["port"]:
             continue
         port = rf"(?<!\d){fact['port']}(?!\d)"
@@ -266,17 +259,6 @@ def fixed_port(run):
             for path, tree in trees(run):
                 if lines := [line for line, value in constants(tree) if re.search(sign, value)]:
                     yield f"port {fact['port']}", f"{path}:{min(lines)}"
-                    return
-
-
-def _outermost(run, process):
-    """The process of the script that started it: what that one sets, its children inherit."""
-    all_by_pid = {worker.process["pid"]: worker.process for worker in run.processes}
-    seen = set()
-    while process["parent"] in all_by_pid and process["pid"] not in seen:
-        seen.add(process["pid"])
-        process = all_by_pid[process["parent"]]
-    return process
 
 
 @rule("note")

@@ -24,7 +24,7 @@ def begins_its_epoch_again(run) -> int:
 
     0 if it does not, and for the first epoch: then all is made again.
     """
-    if not again(run) or not read_checkpoint(run):
+    if not again(run) or not resumed_from(run):
         return 0
     epochs, saved = epochs_of(run.reference.trained[0]), saved_steps(run)
     *begins, end = accumulate((epoch["did"]["step"] for epoch in epochs), initial=0)
@@ -59,19 +59,15 @@ def loaded(run, failed):
 
     A script may keep its best weights in a file, and read them at the end.
     """
-    found, workers = [], run.attempts[-1].workers
+    workers = run.attempts[-1].workers
     written = [fact for w in workers for fact in w.all("saved", "opened", "renamed", "copied")]
     for worker in workers:
         trains = (worker.first("first") or {"t": float("inf")})["t"]
         for fact in worker.all("loaded"):
-            own = [f["path"] for f in written if f["path"] and f["t"] < fact["t"]]
-            if fact["t"] < trains and not {fact["path"], fact["behind"]} & {*own}:
-                found.append(fact)
-    return [fact for fact in found if bool(fact["error"]) == failed]
-
-
-def read_checkpoint(run):
-    return bool(resumed_from(run))
+            own = {f["path"] for f in written if f["path"] and f["t"] < fact["t"]}
+            before = fact["t"] < trains and own.isdisjoint((fact["path"], fact["behind"]))
+            if before and bool(fact["error"]) == failed:
+                yield fact
 
 
 def total(run) -> int:

@@ -22,7 +22,9 @@ def every_epoch_alike(run):
         fact, all_of = facts[0], [e for one in facts for e in epochs_of(worker, one["loader"])]
         epochs = [epoch for epoch in all_of if epoch["drawn"] > 8]
         whole = [epoch for epoch in epochs if epoch["whole"]] or epochs
-        if not (fact["shuffle"] or _should_vary(run, fact, whole)) or fact["iterable"]:
+        order = indices_of(run, whole[0]) if whole and fact["draws"] else []
+        varies = fact["shuffle"] or order != sorted(order)  # by length may be on purpose
+        if not varies or fact["iterable"]:
             continue
         number, drawn = 2, max((_turn(run, epoch) for epoch in epochs), default=0)
         if len(whole) > 1 and len({epoch["order"] for epoch in whole}) == 1:
@@ -32,13 +34,6 @@ def every_epoch_alike(run):
             told += "" if fact["shuffle"] else f"; {fact['sampler']} shuffles"
             same = f"{number} epochs drew the same {drawn:,} samples in one order"
             yield f"{same}{told}", fact["where"]
-            return
-
-
-def _should_vary(run, loading, epochs):
-    """Whether a sampler of the script's own draws an order. (By length may be on purpose.)"""
-    drawn = indices_of(run, epochs[0]) if epochs else []
-    return loading["draws"] and drawn != sorted(drawn)
 
 
 def _turn(run, epoch):
@@ -62,7 +57,6 @@ def eval_padded(run):
             yield (
                 f"{fact['size']:,} samples on {fact['replicas']} ranks: {rest} twice"
             ), fact["where"]
-            return
 
 
 @rule("note")

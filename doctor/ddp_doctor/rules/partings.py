@@ -1,5 +1,6 @@
 """Why replicas differ: what happened since they were equal."""
 
+from ..recorded_run import shown
 from .wording import lines_with, ranks
 
 MISSING = {
@@ -22,13 +23,14 @@ ADVICE = {
 }
 
 
-def why(run, opt, step, table):
+def why(run, opt, step, steps):
     """Evidence, a line and advice, each perhaps None, for ranks that differ after this step.
 
-    `table`: the looked-at steps of each rank, by optimizer and number.
+    `steps`: those that were looked at, by number and optimizer, with the fact of each rank.
     """
-    facts = [steps[opt, step] for steps in table.values()]
-    names = [_named(worker, opt, steps[opt, step]) for worker, steps in table.items()]
+    facts = steps[step, opt]
+    names = [_named(*both, opt) for both in zip(run.trained, facts, strict=True)]
+    before = max((n for n, one in steps if one == opt and n < step), default=0)
     each = [fact.get("each") for fact in facts]
     if not all(each) or len({str([row[0] for row in own]) for own in names}) > 1:
         return None
@@ -39,18 +41,21 @@ def why(run, opt, step, table):
         return None
     rows = [names[0][k] for k in apart or differ]
     missing = [row for row in rows if row[4] != "reduced"] if apart else []
-    text = f"{_since(opt, step, table)}: {_shown(missing or rows, len(names[0]))}"
+    equal = f" are equal after step {before} and" if before else ""
+    called = [row[0] or "a parameter without a name" for row in missing or rows]
+    text = f"{ranks(run.trained)}{equal} differ after step {step}: "
+    text += f"{shown(called)} ({len(called)} of {len(names[0])} parameters)"
     if missing:
         _, _, _, wrap, how, place = next((row for row in missing if row[5]), missing[0])
-        if not place and how == "frozen":
-            place = _unfreezing(run)
+        lines = lines_with(run, r"\.requires_grad = (?!False)") if how == "frozen" else []
+        place = place or (lines[0] if len(lines) == 1 else None)  # the only one that unfreezes
         text += f"; DDP does not reduce their gradients, because they {MISSING[how]}"
         return text, place or wrap or facts[0]["where"], ADVICE["missing"]
     passes = {row[0]: row for row in facts[0]["passes"]}
     if apart and (own := passes.get(rows[0][2])):
         _, without, synced, last, line = own
         if not without + synced:
-            bypass = next(iter(run.all("bypass")), None)
+            bypass = run.first("bypass")
             told = f"; the forward pass calls {bypass['through']}" if bypass else ""
             text += f"; no pass went through the DDP object of {rows[0][1]} before this step{told}"
             return text, bypass["where"] if bypass else rows[0][3], ADVICE["bypass"]
@@ -66,44 +71,23 @@ def why(run, opt, step, table):
         rates = " and ".join(f"{max(fact['rates']):g}" for fact in facts[:2])
         place = (run.first("judged") or facts[0])["where"]
         return f"{text}, and the learning rates are {rates}", place, ADVICE["rates"]
-    return _written(opt, step, table, text)
+    return _written(run, opt, before, step, text)
 
 
-def _named(worker, opt, fact):
+def _named(worker, fact, opt):
     found = [one for one in worker.all("named") if one["opt"] == opt and one["t"] <= fact["t"]]
     return found[-1]["parameters"] if found else []
 
 
-def _since(opt, step, table):
-    """`ranks 0 and 1 are equal after step 8 and differ after step 16`."""
-    who = ranks([*table])
-    before = [n for o, n in next(iter(table.values())) if o == opt and n < step]
-    equal = f" are equal after step {max(before)} and" if before else ""
-    return f"{who}{equal} differ after step {step}"
-
-
-def _shown(rows, number):
-    names = [row[0] or "a parameter without a name" for row in rows]
-    more = " …" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more} ({len(names)} of {number} parameters)"
-
-
-def _unfreezing(run):
-    """The only line that unfreezes by an assignment."""
-    lines = lines_with(run, r"\.requires_grad = (?!False)")
-    return lines[0] if len(lines) == 1 else None
-
-
-def _written(opt, step, table, text):
+def _written(run, opt, before, step, text):
     """Equal gradients and rates, but other weights: something else writes to them."""
-    before = max((n for o, n in next(iter(table.values())) if o == opt and n < step), default=0)
     who, place = [], None
-    for worker in table:
+    for worker in run.trained:
         changes = [f for f in worker.all("changed") if f["opt"] == opt and before <= f["n"] <= step]
         writes = [f for f in worker.all("written") if f["opt"] == opt]
         who += [worker] if changes or writes else []
         place = place or next((f["where"] for f in writes if f["where"]), None)
     told = ", so something other than the step changed the weights"
-    if who and len(who) < len(table):
+    if who and len(who) < len(run.trained):
         told += f" of {ranks(who)} only"
     return f"{text}{told}", place, ADVICE["write"]

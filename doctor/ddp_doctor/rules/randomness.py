@@ -1,7 +1,7 @@
 """Are random numbers drawn twice: by ranks, by workers, in epochs?"""
 
 from ..rule import rule
-from .drawn_samples import loaders_of, loadings
+from .drawn_samples import trained_on
 from .sample_shares import _is_data_parallel
 from .wording import lines_with
 
@@ -23,7 +23,6 @@ def draws_alike(run):
             of = f"of {name}" if name in GLOBAL else f"`{name}` of {loading['dataset']}"
             told = f"the generator {of} gave the same numbers to {' and to '.join(how)}"
             yield told, _made(run, name) or loading["made"]
-            return
 
 
 @rule("note")
@@ -37,14 +36,12 @@ def ranks_draw_alike(run):
     for name, how, loading in _alike(run):
         if name in GLOBAL and how == [RANKS]:
             yield f"the generator of {name} gave the same numbers to {RANKS}", loading["made"]
-            return
 
 
 def _alike(run):
     """Of each generator that a loader of the training moves: its name, and who drew alike."""
     parallel = len(run.replicas) > 1 and _is_data_parallel(run)
-    for loader in loaders_of(run):
-        loading = next(fact for (_, number), fact in loadings(run).items() if number == loader)
+    for loader, (loading, *_) in trained_on(run):
         if loading["iterable"]:
             continue  # it may shuffle, alike on purpose
         states = {}  # of the generator after each fetch, by generator, rank, epoch and worker

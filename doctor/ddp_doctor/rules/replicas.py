@@ -2,22 +2,10 @@
 
 from collections import defaultdict
 
+from ..recorded_run import matched
 from ..rule import rule
 from . import partings
 from .wording import assigned, ranks, where
-
-
-def steps_by_rank(run):
-    """Per rank that trained: its looked-at steps, keyed by optimizer and number."""
-    return {
-        worker: {(fact["opt"], fact["n"]): fact for fact in worker.all("step")}
-        for worker in run.trained
-    }
-
-
-def _common(table):
-    keys = set.intersection(*map(set, table.values())) if table else set()
-    return sorted(keys, key=lambda key: (key[1], key[0]))
 
 
 def is_sharded(run) -> bool:
@@ -33,20 +21,19 @@ def same_inputs(run) -> int:
     """In how many looked-at forward passes two ranks had the same inputs; 0 if not in all."""
     if len(run.trained) < 2:
         return 0
-    one, other = ({f["n"]: f["inputs"] for f in w.all("forward")} for w in run.trained[:2])
-    common = one.keys() & other.keys()
-    return len(common) if all(one[n] == other[n] for n in common) else 0
+    pairs = matched(run.trained[:2], "forward", "n").values()
+    return len(pairs) if all(one["inputs"] == other["inputs"] for one, other in pairs) else 0
 
 
 def holds_parts(run) -> bool:
     """Whether each rank has a part of one model, without DDP or DTensor: activations are sent to
     the next, parts of a layer with the same inputs are summed, or all exchange them."""
-    begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
+    begins = [worker.first("first") for worker in run.trained]
     sharded = any(fact["sharded"] for fact in run.all("first"))  # FSDP gathers weights inside
     inside = any(fact["inside"] for fact in run.all("collective")) and same_inputs(run) > 1
     sent = run.first("peer") or (inside and not sharded)
     exchanged = any(f["inside"] and "all_to_all" in f["what"] for f in run.all("collective"))
-    return exchanged or (bool(sent) and len(begins) > 1 and not run.first("replicated"))
+    return exchanged or (bool(sent) and _differ(begins) and not run.first("replicated"))
 
 
 @rule("error")
@@ -59,32 +46,30 @@ def diverged(run):
     """
     if len(run.replicas) < 2 or is_sharded(run):
         return
-    table = steps_by_rank(run)
+    steps = matched(run.trained, "step", "n", "opt")
+    differ = [key for key, facts in steps.items() if _differ(facts)]
+    last = {opt: (n, opt) for n, opt in steps if _lasts(run, opt)}
     differ = [
-        key
-        for key in _common(table)
-        if len({str(steps[key]["parameters"]) for steps in table.values()}) > 1
-    ]
-    last = {opt: (opt, n) for opt, n in _common(table) if _lasts(run, opt)}
-    differ = [
-        (opt, n) for opt, n in differ if last.get(opt) in differ and not _ends_equal(run, opt)
+        (n, opt) for n, opt in differ if last.get(opt) in differ and not _ends_equal(run, opt)
     ]
     if not differ:
         return
-    opt, step = differ[0]
-    equal = [n for one, n in _common(table) if one == opt and n < step]
-    begins = {str(f["parameters"]) for w in run.trained for f in w.all("first") if f["opt"] == opt}
-    since = "before the first step" if len(begins) > 1 else f"after step {step}"
-    since += f" (not yet after step {equal[-1]})" if equal and len(begins) == 1 else ""
-    bypass = [fact for worker in run.trained for fact in worker.all("bypass")]
-    if len(begins) == 1 and (found := partings.why(run, opt, step, table)):
+    step, opt = differ[0]
+    equal = [n for n, one in steps if one == opt and n < step]
+    apart = _differ(f for w in run.trained for f in w.all("first") if f["opt"] == opt)
+    since = "before the first step" if apart else f"after step {step}"
+    since += f" (not yet after step {equal[-1]})" if equal and not apart else ""
+    if not apart and (found := partings.why(run, opt, step, steps)):
         yield found
-        return
     cause = "" if run.first("replicated") else "; no model is in DDP"
-    if bypass:
-        cause = f"; the forward pass calls {bypass[0]['through']}, not DDP"
-    place = bypass[0]["where"] if bypass else next(iter(table.values()))[opt, step]["where"]
-    yield f"{ranks(run.trained)} differ {since}{cause}", place
+    if bypass := run.first("bypass"):
+        cause = f"; the forward pass calls {bypass['through']}, not DDP"
+    place = bypass or steps[step, opt][0]
+    yield f"{ranks(run.trained)} differ {since}{cause}", place["where"]
+
+
+def _differ(facts):
+    return len({str(fact["parameters"]) for fact in facts}) > 1
 
 
 def _lasts(run, opt):
@@ -128,7 +113,6 @@ def names_differ_in_order(run):
                     f"number {n + 1} is {first[n]!r} on {run.replicas[0].name}, {names[n]!r} on "
                     f"{worker.name}"
                 ), fact["where"]
-                return
 
 
 @rule("error")
@@ -149,13 +133,10 @@ def group_of_one(run):
 
 def _part_ways(run):
     """Whether the weights differ, and that is not because each rank has a part of the model."""
-    begins = {str(worker.first("first")["parameters"]) for worker in run.trained}
-    parts = len(begins) > 1 and (holds_parts(run) or run.first("peer"))
-    table = steps_by_rank(run)
-    for opt, n in [] if parts else _common(table)[-1:]:
-        ends = {str(steps[opt, n]["parameters"]) for steps in table.values()}
-        return len(ends) > 1 and not _ends_equal(run, opt)
-    return False
+    begins = [worker.first("first") for worker in run.trained]
+    parts = _differ(begins) and (holds_parts(run) or run.first("peer"))
+    last = [*matched(run.trained, "step", "n", "opt").items()][-1:]
+    return not parts and any(_differ(f) and not _ends_equal(run, opt) for (_, opt), f in last)
 
 
 @rule("error")
@@ -201,4 +182,3 @@ def nan(run):
             if fact["norm"] is not None and fact["norm"] != fact["norm"]:
                 step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
                 yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
-                return

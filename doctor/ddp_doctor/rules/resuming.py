@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 
-from ..recorded_run import lost
+from ..recorded_run import lost, shown
 from ..rule import rule
 from . import killed_run
 from .replicas import diverged
@@ -24,10 +24,9 @@ def resume_fails(run):
     raised, status = _failure(run)
     if raised:
         yield f"{run.who(raised)}: {exception(raised)}", raised["where"]
-        return
     made = f"exit status {status}" if status else _made_without(run)
     if made and killed_run.resumed_from(run, failed=True):
-        fact = killed_run.loaded(run, failed=True)[0]
+        fact = next(killed_run.loaded(run, failed=True))
         yield f"{run.who(fact)}: {made} after {fact['error']}", fact["where"]
     elif status:
         yield made, None
@@ -38,13 +37,12 @@ def _failure(run):
 
     A launcher may hide them behind status 0: then no rank trains.
     """
-    ended = run.all("ended")[-1:]
-    if not run.first("fault") or not ended or ended[0]["act"] == 0:
+    if not run.first("fault") or (ended := run.all("ended")[-1])["act"] == 0:
         return None, None
     facts = [fact for worker in run.attempts[-1].workers for fact in worker.facts]
     trains = bool(killed_run.again(run))
     exits = [fact["status"] for fact in facts if fact["kind"] == "exit" and not trains]
-    status = next(filter(None, [ended[0]["status"], *exits]), None)
+    status = next(filter(None, [ended["status"], *exits]), None)
     raised = [fact for fact in facts if fact["kind"] == "raised" and not lost(fact)]
     if not status and trains:
         return None, None
@@ -53,7 +51,7 @@ def _failure(run):
 
 def _made_without(run):
     """What the second start made, if that is all steps or none, and it read no checkpoint."""
-    if not run.reference or len(run.attempts) == 1 or killed_run.read_checkpoint(run):
+    if not run.reference or len(run.attempts) == 1 or killed_run.resumed_from(run):
         return None
     made = {worker.number_of_steps for worker in killed_run.again(run)} or {0}
     every = made == {killed_run.total(run.reference)} and run.equally_long
@@ -72,7 +70,7 @@ def resume_count(run):
         saved = killed_run.saved_steps(run)
         left = undisturbed - saved
         wrong = made != left and not killed_run.begins_its_epoch_again(run)
-        if killed_run.read_checkpoint(run) and wrong and run.equally_long:
+        if killed_run.resumed_from(run) and wrong and run.equally_long:
             yield (
                 f"the checkpoint has {saved:,} of {undisturbed:,} steps, so {left:,} were left, "
                 f"but {made:,} were made"
@@ -93,7 +91,6 @@ def resume_weights(run):
             yield (
                 f"{worker.name} begins with other weights than after step {saved['n']:,}"
             ), first["where"]
-            return
 
 
 @rule("error")
@@ -111,7 +108,6 @@ def resume_optimizer(run):
                 f"{worker.name}'s {first['type']} begins with {has}; after step {saved['n']:,} it "
                 f"had {len(saved['state'])} tensors"
             ), first["where"]
-            return
 
 
 @rule("warning")
@@ -123,7 +119,7 @@ def resume_average(run):
     """
     save = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
     known = [fact for worker in run.attempts[0].trained for fact in worker.all("beside")]
-    if not save or [*resume_weights(run)]:
+    if not save or any(resume_weights(run)):
         return
     steps = [fact for worker in run.attempts[0].trained for fact in worker.all("first", "step")]
     weights = {print for fact in steps for print in fact["parameters"]}
@@ -134,10 +130,9 @@ def resume_average(run):
             changes = len({str(one) for _, one in there}) > 2
             copies = all(2 * len(weights & {*one}) > len(one) for _, one in there)
             if changes and not copies and due and any(one not in due for one in now):
-                where = killed_run.loaded(run, failed=False)[0]["where"]
+                where = next(killed_run.loaded(run, failed=False))["where"]
                 step = f"step {save['step']:,}"
                 yield f"{worker.name}: {name} is not what it was after {step}", where
-                return
 
 
 @rule("warning")
@@ -147,8 +142,8 @@ def resume_schedule(run):
     Its schedule begins again, or is some steps off. Save `scheduler.state_dict()`, and load it on
     every rank, or compute the rate from the number of steps that have run.
     """
-    steps_differ = killed_run.begins_its_epoch_again(run) or [*resume_count(run)]
-    if steps_differ or [*resume_optimizer(run)]:
+    steps_differ = killed_run.begins_its_epoch_again(run) or any(resume_count(run))
+    if steps_differ or any(resume_optimizer(run)):
         return
     for worker, first, saved in killed_run.pairs(run):
         due = _rates(run, worker.rank, saved["opt"])
@@ -161,7 +156,6 @@ def resume_schedule(run):
                         f"{worker.name}'s {first['type']} has the rate {rate:.4g} in step "
                         f"{step:,}; undisturbed it was {own:.4g}"
                     ), first["where"]
-                    return
 
 
 def _rates(run, rank, opt):
@@ -182,7 +176,6 @@ def resume_data(run):
     if repeated := killed_run.begins_its_epoch_again(run):
         begun = killed_run.again(run)[0].first("first")["where"]
         yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
-        return
     before = {worker.rank: worker for worker in run.attempts[0].trained}
     last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
     for worker in killed_run.again(run):
@@ -193,7 +186,6 @@ def resume_data(run):
             again = now and begin and due and now["inputs"] == begin["inputs"]
             if again and due["inputs"] not in seen:
                 yield f"{worker.name} sees the run's first batch again", now["where"]
-                return
 
 
 def _after(worker, save):
@@ -218,11 +210,11 @@ def resume_differs(run):
     Something that the training depends on is not restored: often the random state (of dropout, or
     of the shuffling), or a GradScaler.
     """
-    if not (killed_run.ends_differently(run) and killed_run.read_checkpoint(run) and run.repeats):
+    if not (killed_run.ends_differently(run) and killed_run.resumed_from(run) and run.repeats):
         return
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
               resume_data)  # fmt: skip
-    if not any([*one(run)] for one in others) and not [*diverged(run.reference)]:
+    if not any(any(one(run)) for one in others) and not any(diverged(run.reference)):
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 
 
@@ -230,11 +222,11 @@ def unexamined(run) -> Iterator[str]:
     """What these rules could not look at, and why."""
     if not run.first("fault"):
         yield "a restart: the rank was not killed"
-    elif [*resume_fails(run)]:
+    elif any(resume_fails(run)):
         pass
     elif not killed_run.again(run):
         yield "a restart: no step was made after it"
-    elif not killed_run.read_checkpoint(run):
+    elif not killed_run.resumed_from(run):
         yield "a restart: the second start read no checkpoint with torch.load"
     elif not run.equally_long:
         yield "the number of steps after a restart: two undisturbed runs differ, too"
@@ -242,7 +234,4 @@ def unexamined(run) -> Iterator[str]:
         yield "the final weights after a restart: two undisturbed runs differ, too"
     wrote = dict.fromkeys(fact["path"] for fact in run.all("elsewhere"))
     if paths := [path for path in wrote if os.path.isfile(path)]:  # others only passed something
-        yield (
-            f"files outside the folder, which both runs wrote to: {', '.join(paths[:3])}"
-            f"{' …' if len(paths) > 3 else ''}"
-        )
+        yield f"files outside the folder, which both runs wrote to: {shown(paths)}"

@@ -1,5 +1,8 @@
 """Which rank trains on which samples."""
 
+from collections import defaultdict
+
+from ..recorded_run import matched
 from ..rule import rule
 from .drawn_samples import (
     differ,
@@ -10,8 +13,10 @@ from .drawn_samples import (
     same_samples,
     samples_of,
     takes_its_slice,
+    trained_on,
 )
-from .replicas import holds_parts, is_sharded
+from .replicas import holds_parts, is_sharded, same_inputs
+from .wording import where
 
 ALIKE = (
     "The averaged gradient has seen less noise than you planned. Seed the random state with the"
@@ -39,20 +44,15 @@ def same_batches(run):
     """
     if len(run.replicas) < 2 or not _is_data_parallel(run):
         return
-    tables = [{fact["n"]: fact for fact in w.all("forward")} for w in run.trained[:2]]
-    common = sorted(set(tables[0]) & set(tables[1]))
-    if len(common) < 2 or any(tables[0][n]["inputs"] != tables[1][n]["inputs"] for n in common):
-        return
     one, other = run.trained[:2]
-    number = tables[0][common[0]]["loader"]
-    trains = [f for (w, n), f in loadings(run).items() if w is one and n == number]
+    gave = {fact["loader"] for fact in one.all("forward")[:1]}
+    trains = [fact for (w, n), fact in loadings(run).items() if w is one and n in gave]
     told = f"; sampler: {trains[0]['sampler']}" if trains else ""
-    place = trains[0]["made"] if trains else tables[0][common[0]]["where"]
-    number = len(common)
-    yield (
-        f"{one.name} and {other.name} had the same inputs in all {number} looked-at forward passes"
-        f"{told}"
-    ), place
+    if (number := same_inputs(run)) > 1:
+        yield (
+            f"{one.name} and {other.name} had the same inputs in all {number} looked-at forward "
+            f"passes{told}"
+        ), trains[0]["made"] if trains else where([one], "forward")
 
 
 @rule("warning")
@@ -62,24 +62,19 @@ def same_noise(run):
     On these inputs all ranks compute the same, so one rank would do. Seed the random state with the
     rank, after the model is made.
     """
-    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or any(same_batches(run)):
         return
     one, other = run.trained[:2]
-    there = {(f["where"], f["n"]): f["inputs"] for f in other.all("forward")}
-    lines = {}
-    for fact in one.all("forward"):
-        if (fact["where"], fact["n"]) in there:
-            lines.setdefault(fact["where"], []).append(fact)
-    for where, facts in lines.items():
-        drawn = {str(fact["inputs"]) for fact in facts}
-        if len(drawn) == len(facts) > 2 and all(
-            fact["inputs"] == there[where, fact["n"]] for fact in facts
-        ):
+    lines = defaultdict(list)
+    for (_, line), pair in matched([one, other], "forward", "n", "where").items():
+        lines[line].append(pair)
+    for line, pairs in lines.items():
+        drawn, there = ([str(fact["inputs"]) for fact in own] for own in zip(*pairs, strict=True))
+        if len({*drawn}) == len(drawn) > 2 and drawn == there:
             yield (
-                f"{one.name} and {other.name} had the same inputs in all {len(facts)} looked-at "
-                f"passes of {facts[0]['through']} here, but not elsewhere"
-            ), where
-            return
+                f"{one.name} and {other.name} had the same inputs in all {len(drawn)} looked-at "
+                f"passes of {pairs[0][0]['through']} here, but not elsewhere"
+            ), line
     if found := next(_drawn_alike(one, other), None):
         yield found
 
@@ -95,14 +90,14 @@ def _drawn_alike(one, other):
         noise = fact["of"] == "normal" or (fact["of"] == "uniform" and not fact["inside"])
         if fact["print"] in inputs or (noise and batch):
             lines.setdefault(fact["where"], []).append(fact)
-    for where, facts in lines.items():
+    for line, facts in lines.items():
         prints = [fact["print"] for fact in facts]
-        there = [fact["print"] for fact in other.all("drawn") if fact["where"] == where]
+        there = [fact["print"] for fact in other.all("drawn") if fact["where"] == line]
         if len({*prints}) == len(prints) > 2 and {*prints} <= {*there}:
             first, last = facts[0]["step"] + 1, facts[-1]["step"] + 1
             yield (
                 f"{one.name} and {other.name} drew the same numbers here in steps {first} to {last}"
-            ), where, ALIKE
+            ), line, ALIKE
 
 
 @rule("error")
@@ -112,22 +107,18 @@ def not_shared(run):
     They do the same work, and other samples may be left out. Give the loader a DistributedSampler,
     built from the same dataset and with the same seed on every rank.
     """
-    if len(run.replicas) < 2 or not _is_data_parallel(run) or [*same_batches(run)]:
+    if len(run.replicas) < 2 or not _is_data_parallel(run) or any(same_batches(run)):
         return
     one, other = run.trained[:2]
-    told, named = loadings(run), set()
-    for loader in loaders_of(run):
-        if (one, loader) not in told or (other, loader) not in told:
+    for loader, (here, *others) in trained_on(run):
+        if len(others) < len(run.trained) - 1 or takes_its_slice(run, loader):
             continue
-        here, there = told[one, loader], told[other, loader]
-        if here["made"] in named or takes_its_slice(run, loader):
-            continue
-        if here["replacement"] or here["iterable"] or [*split_differs(run)]:
+        if here["replacement"] or here["iterable"] or any(split_differs(run)):
             continue
         if not same_samples(run, loader):  # each rank has its own part, and indices into that
             continue
         for a, b in zip(epochs_of(one, loader), epochs_of(other, loader), strict=False):
-            drawn = [samples_of(run, here, a), samples_of(run, there, b)]
+            drawn = [samples_of(run, here, a), samples_of(run, others[0], b)]
             both = len(drawn[0] & drawn[1])
             number = len(run.trained)
             repeats = a["drawn"] - len(drawn[0]) > number and a["order"] != b["order"]  # on purpose
@@ -141,10 +132,8 @@ def not_shared(run):
             if a["nth"] == b["nth"] and both > _padding(run, here, a):
                 yield (
                     f"{one.name} and {other.name} both drew {both:,} of {len(drawn[1]):,} samples "
-                    f"in one epoch; sampler: {here['sampler']}{_seeds(here, there)}"
+                    f"in one epoch; sampler: {here['sampler']}{_seeds(here, others[0])}"
                 ), here["made"]
-                named.add(here["made"])
-                break
 
 
 def _seeds(*loadings):
@@ -180,7 +169,6 @@ def sampler_of_another_rank(run):
                 yield (
                     f"{worker.name} of {needs[1]} has the sampler of rank {has[0]} of {has[1]}"
                 ), fact["made"]
-                return
 
 
 @rule("error")
@@ -192,9 +180,7 @@ def dataset_differs(run):
     """
     if len(run.replicas) < 2:
         return
-    told = loadings(run)
-    for loader in loaders_of(run):
-        facts = [told[w, loader] for w in run.trained if (w, loader) in told]
+    for loader, facts in trained_on(run):
         sizes = sorted({fact["size"] for fact in facts if fact["size"] is not None})
         if len(sizes) > 1 and not any(fact["subset"] for fact in facts):
             shown = " and ".join(f"{size:,}" for size in sizes)
@@ -206,8 +192,7 @@ def dataset_differs(run):
                 f"its {name!r} has the same items in another order on each rank", facts[0]["made"],
                 SORT,
             )
-            return
-        if [*split_differs(run)] or not all(fact["replicas"] for fact in facts):
+        if any(split_differs(run)) or not all(fact["replicas"] for fact in facts):
             continue
         if found := differ(run, loader):
             number, again = found
@@ -238,11 +223,9 @@ def split_differs(run):
     """
     if len(run.replicas) < 2:
         return
-    told = loadings(run)
-    for loader in loaders_of(run):
-        facts = [told[w, loader] for w in run.trained[:2] if (w, loader) in told]
-        if len(facts) == 2 and all(fact["subset"] for fact in facts):
-            one, other = ({*indices_of(run, fact, "subset")} for fact in facts)
+    for _, facts in trained_on(run):
+        if len(facts) > 1 and all(fact["subset"] for fact in facts[:2]):
+            one, other = ({*indices_of(run, fact, "subset")} for fact in facts[:2])
             if one != other and len(one & other) > len(run.trained):  # else padding
                 yield (
                     f"of {len(one):,} samples that {run.trained[0].name} may train on, "
@@ -267,9 +250,7 @@ def leak(run):
         if loader not in evaluates or not fact["subset"]:
             continue
         held = {*indices_of(run, fact, "subset")}
-        own = [
-            {*indices_of(run, told[worker, n], "subset")} for n in trains if (worker, n) in told
-        ]
+        own = [{*indices_of(run, told[worker, n], "subset")} for n in trains if (worker, n) in told]
         seen = [held & part for (base, _), part in parts.items() if base == fact["base"]]
         watched = any(held <= one for one in own)  # the training's own loss, beside another
         if seen and all(seen) and not (watched and len(evaluates) > 1):
@@ -278,7 +259,6 @@ def leak(run):
                 f"{len(both) / len(held):.0%} of the {len(held):,} samples on which "
                 f"{worker.name} evaluates are in some rank's training set"
             ), fact["made"]
-            return
 
 
 def unexamined(run):

@@ -1,5 +1,6 @@
 """Does one rank's part of the samples decide something?"""
 
+from ..recorded_run import matched
 from ..rule import rule
 from .drawn_samples import epochs_of, loadings
 from .wording import lines_with
@@ -15,16 +16,14 @@ def metric_of_one_rank(run):
     Sooner or later it lowers the learning rate on one rank only, and the replicas differ. Give it
     the mean over all ranks: all-reduce sum and count first.
     """
-    tables = [{fact["n"]: fact for fact in worker.all("judged")} for worker in run.replicas]
-    if len(tables) < 2 or not run.first("replicated"):
+    if len(run.replicas) < 2 or not run.first("replicated"):
         return
-    for n in sorted(set.intersection(*map(set, tables))):
-        one, other = (table[n]["value"] for table in tables[:2])
+    for (n,), facts in matched(run.replicas, "judged", "n").items():
+        one, other = (fact["value"] for fact in facts[:2])
         if abs(one - other) > 1e-3 * max(abs(one), abs(other)):
             yield (
                 f"ReduceLROnPlateau got {one:.4g} on rank 0 and {other:.4g} on rank 1, in call {n}"
-            ), tables[0][n]["where"]
-            return
+            ), facts[0]["where"]
 
 
 @rule("warning")

@@ -3,7 +3,7 @@
 import ast
 
 from ..rule import rule
-from .wording import trees, where
+from .wording import lines_with, trees, where
 
 SET_DEVICE = ("set_device", "set_device_index")
 
@@ -32,7 +32,6 @@ def device_from_rank(run):
             yield (
                 f"{worker.name}, one of {size} on its node, chose device {chosen['index']}"
             ), chosen["where"]
-            return
     for path, tree in trees(run):
         outer = _by_rank(tree)
         for scope in (tree, *[n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]):
@@ -41,7 +40,6 @@ def device_from_rank(run):
             for call in filter(_sets_device, _own(scope)):
                 if getattr(call.args[0], "id", None) in names or _is_global_rank(call.args[0]):
                     yield ast.unparse(call), f"{path}:{call.lineno}"
-                    return
 
 
 def _own(scope):
@@ -71,13 +69,6 @@ def errors_not_recorded(run):
     Its summary then shows `error_file: <N/A>`. Decorate the main function with
     `torch.distributed.elastic.multiprocessing.errors.record`.
     """
-    if any(worker.process["torchrun"] for worker in run.ranks) and run.sources:
-        found = [
-            ast.unparse(decorator)
-            for _, tree in trees(run)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef)
-            for decorator in node.decorator_list
-        ]
-        if not any(name.rpartition(".")[2].startswith("record") for name in found):
-            yield "no function has the decorator @record", where(run.ranks, "joining")
+    by_torchrun = any(worker.process["torchrun"] for worker in run.ranks)
+    if by_torchrun and run.sources and not lines_with(run, r"^\s*@([\w.]+\.)?record"):
+        yield "no function has the decorator @record", where(run.ranks, "joining")

@@ -48,7 +48,6 @@ def eval_in_train_mode(run):
         yield (
             f"{times(number)} {fact['through']} ran without gradients in train mode: {_live(fact)}"
         ), fact["where"]
-        return
     for worker in run.trained[:1]:
         unused = {
             epoch["loader"]
@@ -61,7 +60,6 @@ def eval_in_train_mode(run):
                     f"{fact['through']} ran in train mode, with gradients that no backward pass "
                     f"used: {_live(fact)}"
                 ), fact["where"]
-                return
 
 
 @rule("warning")
@@ -81,7 +79,6 @@ def trains_in_eval_mode(run):
                 yield (
                     f"step {before['n']:,} had {_live(fact)}, step {step['n']:,} has none"
                 ), fact["where"]
-                return
 
 
 def _live(fact):
@@ -171,7 +168,6 @@ def scheduler_runs_ahead(run):
                     f"{one['calls']:,} steps of {one['type']} for {steps:,} optimizer steps: its "
                     f"rate fell from {one['top']:.3g} to {one['low']:.3g} in the first {ends:,}"
                 ), one["where"]
-                return
 
 
 @rule("warning")
