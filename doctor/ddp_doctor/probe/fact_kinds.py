@@ -144,7 +144,9 @@ KINDS = {
         " the steps until its rate changed last, and was lowest; low, top: rates",
         "type where calls steps changes changed lowest low top rate",
     ),
+    "cleared": _kind("zero_grad cleared what a backward pass had left for a step", "where"),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
+    "norm": _kind("clipping number n found this norm", "n value where"),
     "projected": _kind(
         "the gradient of a step, with --parity: of each parameter its name and a sketch, and one"
         " before clipping; parts: of this rank's shards, so the sums over the ranks count; outputs:"
@@ -178,6 +180,8 @@ KINDS = {
         "of step inside shape print where",
     ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
+    "yielded": _kind("a batch of samples without an index", "loader nth print"),
+    "cut": _kind("all_gather got a tensor that requires a gradient, and gives none", "where"),
     # files
     "saved": _kind(
         "path: None for memory; content: tensors and whole numbers, with key and path; names: of"

@@ -222,13 +222,14 @@ def _note_taken(batch, iterator):
     passes.loader = epoch.loader
     epoch.taken += 1
     indices = epoch.coming.popleft() if epoch.coming else []
-    if not indices or _contents >= CONTENTS or not recorder.due(epoch.taken):
+    if _contents >= CONTENTS or not recorder.due(epoch.taken):
         return
     rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
-    if rows is not None and rows.ndim > 0 and len(rows) == len(indices):
+    if rows is not None and rows.ndim > 0 and len(rows) == (len(indices) or len(rows)):
         _contents += len(rows)
-        prints = [fingerprint(row) for row in rows]
-        recorder.fact("content", loader=epoch.loader, nth=epoch.nth, indices=indices, rows=prints)
+        what = {"indices": indices} if indices else {"print": fingerprint(rows)}
+        what |= {"rows": [fingerprint(row) for row in rows]} if indices else {}
+        recorder.fact("content" if indices else "yielded", loader=epoch.loader, nth=epoch.nth, **what)
 
 
 @recorder.guarded

@@ -103,11 +103,16 @@ def made(optimizer):
     return steps.get(_numbers.get(optimizer), 0)
 
 
+@recorder.guarded
 def _note_zeroed(owner, *_, **__):
     """A model's own zero_grad counts for all optimizers."""
     one = _numbers.get(owner) if isinstance(owner, torch.optim.Optimizer) else None
+    made = recorder.counts.get("backward", 0)
     for opt in _passed if one is None else [one]:
-        _zeroed[opt] = recorder.counts.get("backward", 0)
+        lost = made > max(_passed.get(opt, made), _zeroed.get(opt, 0))
+        if lost and recorder.count("cleared") == 1:
+            recorder.fact("cleared", where=recorder.where())
+        _zeroed[opt] = made
 
 
 def _note_window(opt):

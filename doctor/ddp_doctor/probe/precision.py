@@ -13,14 +13,14 @@ def watch():
     recorder.watch(scaler, "scale", _begin_scale)
     recorder.watch(scaler, "unscale_", after=_end_unscale)
     recorder.watch(scaler, "step", _begin_step, hides=False)  # not the optimizer's collectives
-    watch_clipping(_note_clip)
+    watch_clipping(_note_clip, then=_note_norm)
 
 
-def watch_clipping(note):
+def watch_clipping(note, **options):
     """`clip_grads_with_norm_` is not in older versions of torch."""
     clip = torch.nn.utils.clip_grad
     for name in CLIPS & vars(clip).keys():
-        recorder.watch(clip, name, note)
+        recorder.watch(clip, name, note, **options)
         setattr(torch.nn.utils, name, getattr(clip, name))
 
 
@@ -44,3 +44,11 @@ def _end_unscale(*_, **__):
 def _note_clip(*_, **__):
     if _scaler and recorder.count("clipped before unscale") == 1:
         recorder.fact("clipped", scale=_scaler.get_scale(), where=recorder.where())
+
+
+@recorder.guarded
+def _note_norm(norm, *_, **__):
+    """To read a DTensor's would be a collective."""
+    if isinstance(norm, torch.Tensor) and not hasattr(norm, "to_local"):
+        if recorder.due(number := recorder.count("norm")):
+            recorder.fact("norm", n=number, value=float(norm), where=recorder.where())

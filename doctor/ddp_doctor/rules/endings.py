@@ -5,7 +5,7 @@ import signal
 from itertools import zip_longest
 
 from ..jobs import starters
-from ..recorded_run import Worker, lost
+from ..recorded_run import Worker, lost, matched
 from ..rule import rule
 from .drawn_samples import loadings
 from .wording import branches, constants, exception, ranks, trees, where
@@ -216,16 +216,13 @@ def unequal_steps(run):
 
 def _unequal_batches(run):
     """An epoch in which one rank's loader came to its end and another one's went on."""
-    tables = [{(f["loader"], f["nth"]): f for f in worker.all("epoch")} for worker in run.trained]
-    first, *others = tables or [{}]
-    for key in [key for key in first if all(key in table for table in others)]:
-        facts = sorted((table[key]["taken"], n) for n, table in enumerate(tables))
-        (least, n), (most, other) = facts[0], facts[-1]
-        one = tables[n][key]
-        if most > least and one["whole"] and one["did"]["step"]:
-            told = loadings(run)[run.trained[n], key[0]]["made"]
-            names = run.trained[n].name, run.trained[other].name
-            return f"in one epoch {names[0]} had {least} batches, {names[1]} {most} or more", told
+    for facts in matched(run.trained, "epoch", "loader", "nth").values():
+        pairs = sorted(zip(facts, run.trained, strict=True), key=lambda pair: pair[0]["taken"])
+        (least, short), (most, long) = pairs[0], pairs[-1]
+        if most["taken"] > least["taken"] and least["whole"] and least["did"]["step"]:
+            told = f"in one epoch {short.name} had {least['taken']} batches, {long.name}"
+            made = loadings(run)[short, least["loader"]]["made"]
+            return f"{told} {most['taken']}{'' if most['whole'] else ' or more'}", made
     return None
 
 

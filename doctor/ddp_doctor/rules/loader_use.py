@@ -90,4 +90,22 @@ def first_batch_only(run):
                 begun[epoch["order"]].append(epoch["where"])
         if len(lines := max(begun.values(), key=len, default=[])) > 4:
             yield f"{len(lines)} steps had the same batch", lines[-1]
-            return
+
+
+@rule("warning")
+def repeated_samples(run):
+    """An iterable dataset yields the same samples in several workers of a loader.
+
+    Each worker has a copy of the dataset, so an epoch has every sample once per worker. Let each
+    yield its part: see `torch.utils.data.get_worker_info`.
+    """
+    for worker in run.trained[:1]:
+        epochs = defaultdict(list)
+        for fact in worker.all("yielded"):
+            epochs[fact["loader"], fact["nth"]].append(fact["print"])
+        for (loader, _), prints in epochs.items():
+            again = len(prints) - len({*prints})
+            if len(prints) > 3 and len(prints) / 2 <= again < len(prints) - 1:
+                yield (
+                    f"{again} of {len(prints)} looked-at batches of an epoch were like an earlier one"
+                ), loadings(run)[worker, loader]["made"]

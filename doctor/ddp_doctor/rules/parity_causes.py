@@ -58,6 +58,8 @@ def cause(run, facts, one, differ) -> tuple[str, str | None]:
             return f", because {those} {told} {number} ranks", place
     if why := _weights(facts, one):
         return f", because {why}", loss
+    if cut := run.first("cut"):
+        return ", maybe because all_gather gives no gradient back to what it gathers", cut["where"]
     return "", line
 
 

@@ -1,10 +1,11 @@
-"""Do the ranks that compute one layer together have the same batch?"""
+"""Do ranks that share a model have the same batch, and one norm of its gradient?"""
 
 from itertools import combinations
 
 from ..recorded_run import matched
 from ..rule import rule
 from .drawn_samples import trained_on
+from .replicas import holds_parts
 from .wording import ranks, where
 
 
@@ -25,3 +26,20 @@ def batches_differ(run):
                 f"in all {len(pairs)} looked-at passes {ranks([worker, other])} gave other "
                 "inputs to a layer that they split"
             ), (made or [where([worker], "forward")])[0]
+
+
+@rule("warning")
+def clipped_by_shard(run):
+    """Ranks that hold parts of one model clip by the norms of these parts.
+
+    Each part gets another factor, so the step has another direction. Use the norm of all parts:
+    `model.clip_grad_norm_` of FSDP, or the root of the squared norms, summed over the ranks.
+    """
+    parts = holds_parts(run) or any(fact["sharded"] for fact in run.all("first"))
+    facts = [*matched(run.replicas, "norm", "n").values()] if parts else []
+    norms = [sorted(fact["value"] for fact in each) for each in facts]
+    if len(norms) > 2 and all(least < 0.999 * most for least, *_, most in norms):
+        told = f"{norms[0][0]:.4g} and {norms[0][-1]:.4g}"
+        yield f"the ranks' norms differ in all {len(norms)} looked-at steps; first {told}", (
+            facts[0][0]["where"]
+        )
