@@ -56,7 +56,7 @@ OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what t
     "fsdp": [
         sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes, saving.saved_once,
     ],
-    "hsdp": [sharding.sends_its_sums, saving.saved_once, sharding.saves_on_every_node],
+    "hsdp": [sharding.sends_its_sums, saving.saved_on_every_node],
     "dcp": [
         sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
         sharding.names_whole_folders, sharding.shares_metadata_last,
