@@ -5,7 +5,6 @@ import re
 
 from ..verdicts import check
 from .evidence import and_ending
-from .group import left_the_group
 
 LINE = re.compile(r"(?:Step|Epoch) +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
 NEAR = 2e-4  # of losses, which are printed with four digits
@@ -164,16 +163,6 @@ def steps_by_the_scaler(run):
     if not right:
         return True, "none is needed"
     return (mine >= right, f"{mine} steps, the lesson {right}") if run.all("step") else None
-
-
-@check("5b_robust", "save-everything-meanwhile", "mingpt")
-def waits_for_the_last_save(run):
-    """When the training is over, the ranks wait for the last save.
-
-    A thread may still write. Wait for it before the barrier: then the others do not leave before
-    the file is there, and a save that fails is an error of the run.
-    """
-    return left_the_group.judge(run)
 
 
 @check("5b_robust", "save-everything-meanwhile", "mingpt")
