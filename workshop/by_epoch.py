@@ -185,7 +185,7 @@ class Run(recorded_run.Run):
 
     @cached_property
     def asked(self) -> dict:
-        """What the first act asked for: processes, total_epochs, save_every, batch_size, nodes."""
+        """What the first act asked for: processes, total_epochs, save_every, batch_size."""
         return self.first("act")["asked"]
 
     @property
