@@ -92,15 +92,20 @@ def resumes_when_started_again(run):
     After a power cut or a scheduler's limit, no torchrun is left that restarts. So look for a
     checkpoint at every start, not only after a restart.
     """
-    if len(run.all("act")) < 2:
-        return None
-    *before, again = run.attempts
-    done = max((w.started_after + len(w.epochs) for at in before for w in at.trained), default=0)
-    began = [worker.started_after for worker in again.trained]
-    if not began:
-        return None
-    told = f"epoch {done} was saved; started again, rank 0 began after epoch {began[0]}"
-    return set(began) == {done}, told
+    return _started_again(run) if len(run.all("act")) > 1 else None
+
+
+def _started_again(run):
+    """Whether all ranks begin after the newest epoch that any node has saved."""
+    again = run.attempts[-1]
+    before = [save for save in run.saves if save.attempt < again.number]
+    saved = {save.worker.node: save.epochs for save in before}
+    on = {node: f" on {node}" if node else "" for node in saved}
+    has = " and ".join(f"epoch {epoch} was saved{on[node]}" for node, epoch in saved.items())
+    began = {f"{w.name}{f' on {w.node}' if w.node else ''}": w.started_after for w in again.trained}
+    told = ", ".join(f"{name} began after epoch {epoch}" for name, epoch in began.items())
+    told = f"{has}; started again, {told}"
+    return ({*began.values()} == {max(saved.values())}, told) if began and saved else None
 
 
 @check("4_multinode", "resume-from-the-newest", "multinode")
@@ -110,29 +115,8 @@ def from_the_newest(run):
     A node may come back with an empty disk. If ranks resume from different epochs, they run
     different numbers of steps, and the run hangs. Let them agree before they begin.
     """
-    if len(run.attempts) > 2:
-        return _of_two(run)
-    found = _restart(run)
-    if found and len({worker.started_after for worker in found[0].trained}) > 1:
-        told = ", ".join(
-            f"{worker.name} ({worker.node}) began after epoch {worker.started_after}"
-            for worker in found[0].trained
-        )
-        return False, f"node1 and node4 have empty disks; {told}"
-    return _judge(run)
-
-
-def _of_two(run):
-    """Both nodes have a checkpoint, and the first node's has fewer epochs."""
-    again = run.attempts[-1]
-    if not again.trained:
-        return None
-    before = [save for save in run.saves if save.attempt < again.number]
-    saved = {save.worker.node: save.epochs for save in before}
-    has = " and ".join(f"{node} has saved epoch {epoch}" for node, epoch in saved.items())
-    began = {worker.name: worker.started_after for worker in again.trained}
-    told = ", ".join(f"{name} began after epoch {epoch}" for name, epoch in began.items())
-    return {*began.values()} == {max(saved.values())}, f"{has}; {told}"
+    differ = len({worker.started_after for worker in run.attempts[-1].trained}) > 1
+    return _started_again(run) if differ or len(run.attempts) > 2 else _judge(run)
 
 
 @check("3_fault_tolerance", "resume", "multigpu_torchrun", "multinode")
