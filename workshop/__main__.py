@@ -122,19 +122,18 @@ def _check(folder, options) -> int:
     crash = ending(run) if run.crash else ""
     reached = reached if crash else exercise.reached(findings, reached)
     first = exercise.failure(findings, reached, crash)
-    fields = {"reached": reached} if exercise.steps else {}
     if exercise.steps:
         show.progress(exercise, reached, first, bool(crash))
     if first:
         hint, name = exercise.hint_for(first), first.check.name
-        folder.log(exercise, "check", failed=name, seen=first.evidence, hint=hint, **fields)
+        folder.log(exercise, "check", failed=name, seen=first.evidence, hint=hint, reached=reached)
         if exercise.symptom and name == exercise.check and not folder.of(exercise, "hint"):
             show.symptom(run, exercise.symptom)
         else:
             show.failure(run, first, hint)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
-    folder.log(exercise, "check", failed=None, **fields)
+    folder.log(exercise, "check", failed=None, reached=reached)
     show.passed(findings, len(exercise.checks))
     if not folder.solved(exercise):
         folder.log(exercise, "solved")
