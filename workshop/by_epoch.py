@@ -18,6 +18,7 @@ acts.py adds `output`, and to `act` what it `asked` for.
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import PurePath
 
 from ddp_doctor import recorded_run
@@ -106,11 +107,9 @@ class Worker(recorded_run.Worker):
 
     def epoch(self, t: float) -> int:
         """The number of the epoch that it was in at this time, from 1; 0 before its first."""
-        begins, loading = [], False
-        for fact in self.all("loader", "batch"):
-            if fact["kind"] == "batch" and fact["grad"] and loading:
-                begins.append(fact["t"])
-            loading = fact["kind"] == "loader"
+        pairs = pairwise(self.all("loader", "batch"))
+        first = [batch for one, batch in pairs if one["kind"] == "loader" != batch["kind"]]
+        begins = [batch["t"] for batch in first if batch["grad"]]
         if len(begins) < 2:
             begins = [steps[0].fact["t"] for steps in self.epochs]
         number = sum(begin <= t for begin in begins)

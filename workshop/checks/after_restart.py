@@ -21,11 +21,6 @@ def _before(run, worker):
     return next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
 
 
-def _as_many(run):
-    """Whether as many ranks train as before."""
-    return len(run.attempts[0].trained) == len(run.attempts[1].trained)
-
-
 def _rates(worker):
     return {rate for fact in worker.all("gradient") for rate in fact["rates"]} if worker else set()
 
@@ -49,23 +44,7 @@ def _judge(run):
                 f"epoch {done} of {total} was saved; after the restart {worker.name} ran "
                 f"{len(worker.epochs)} epochs, not {total - done}"
             )
-        if mistake := _other_order(run, worker, done):
-            return False, mistake
     return True, f"all {len(again.trained)} ranks resumed after epoch {done}"
-
-
-def _other_order(run, worker, done):
-    """An epoch that runs again must not have the order of another one."""
-    before = _before(run, worker)
-    if _as_many(run) and before and worker.epochs:
-        new = worker.seen[0]
-        for epoch, old in enumerate(before.seen, before.started_after + 1):
-            if epoch != done + 1 and new == old:
-                return (
-                    f"{worker.name} ran epoch {done + 1} in the order of epoch {epoch}: its "
-                    "sampler got another epoch number"
-                )
-    return None
 
 
 @check("3_fault_tolerance", "resume", "multigpu_torchrun")
