@@ -81,13 +81,10 @@ class Worker(recorded_run.Worker):
                 passes[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
         passes = [steps for steps in passes if steps]
-        epochs = []
-        for steps in passes:
-            seen = samples_of(steps)
-            again = len(passes) == 1 and len(seen) > max(self.share, len(set(seen)))
-            whole = self.first("loader") and not again
-            epochs += [steps] if whole else _parts(steps, self.share)
-        return epochs
+        seen = samples_of(passes[0]) if len(passes) == 1 else []
+        if self.first("loader") and len(seen) <= max(self.share, len({*seen})):
+            return passes
+        return [part for steps in passes for part in _parts(steps, self.share)]
 
     @cached_property
     def share(self) -> int:

@@ -16,11 +16,6 @@ def _restart(run):
     return (again, (own or newest)[-1]) if saves else None
 
 
-def _before(run, worker):
-    """The worker that had this rank in the first attempt."""
-    return next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
-
-
 def _rates(worker):
     return {rate for fact in worker.all("gradient") for rate in fact["rates"]} if worker else set()
 
@@ -115,7 +110,7 @@ def with_the_optimizer(run):
         if not stateless and not (state and newest.prints.issuperset(state)):
             what = "another state" if state else "an empty state"
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
-        before = _before(run, worker)
+        before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
         known, now = _rates(before), _rates(worker)
         grown = {rate * len(again.trained) / len(run.attempts[0].trained) for rate in known}
         if len(known) == 1 and now and not now & (known | grown):  # with the number of ranks
