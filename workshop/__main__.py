@@ -84,8 +84,7 @@ def _named(name: str) -> Exercise:
 
 
 def _list(folder, options):
-    solved = {event["exercise"] for event in folder.events() if event["event"] == "solved"}
-    begun = {event["exercise"] for event in folder.events()}
+    solved, begun = folder.solved, {event["exercise"] for event in folder.events()}
     width = max(map(len, exercises()))
     for number, (name, one) in enumerate(exercises().items(), 1):
         mark = "✓" if name in solved else "·" if name in begun else " "
@@ -135,7 +134,7 @@ def _check(folder, options) -> int:
         return 1
     folder.log(exercise, "check", failed=None, reached=reached)
     show.passed(findings, len(exercise.checks))
-    if not folder.solved(exercise):
+    if exercise.name not in folder.solved:
         folder.log(exercise, "solved")
     following = folder.next()
     todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
@@ -182,7 +181,7 @@ def _hint(folder, options):
 def _solution(folder, options):
     exercise = _chosen(folder, options)
     script = folder.script(exercise)
-    earned = folder.solved(exercise)
+    earned = exercise.name in folder.solved
     folder.log(exercise, "solution")
     if not earned and len(folder.of(exercise, "solution")) < 2:
         say("You have not solved it yet. Have you read all three hints?")

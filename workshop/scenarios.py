@@ -16,7 +16,7 @@ from .checks import AFTER_A_RESTART, WITH_THREE
 from .checks.after_restart import from_the_newest, resumes_when_started_again
 from .exercises import ROOT, Exercise
 from .folder import Folder
-from .verdicts import Finding, first_failure, judge, passed
+from .verdicts import Finding, first_failure, judge
 
 EPOCH = 1024  # samples of each of two processes
 BATCH = 48  # so each epoch's last batch is smaller
@@ -41,7 +41,7 @@ def examine(
         return _beside_the_lesson(exercise, files, play)
     seen = last(play(files, _SCENARIOS.get(lesson, _beyond)(file)))
     findings = judge(seen, exercise.checks)
-    whole, held = passed(findings), {finding.check for finding in findings if finding.ok}
+    whole, held = not first_failure(findings), {finding.check for finding in findings if finding.ok}
     if lesson == "multigpu" and (whole or exercise.reached(findings) > proven):
         acts = _multigpu(file, 3, 1, {"rank": 1, "samples": EPOCH} if whole else None)
         checks = [one for one in WITH_THREE if whole or one in held]

@@ -44,8 +44,8 @@ for name, without in BEYOND.items():
     OF[name] = [one for one in OF[name] if one not in without]
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
-    gpt.same_gradient, gpt.prints_the_same, gpt.steps_by_the_scaler, gpt.saves_the_scaler,
-    saving.saved_once, group.left_the_group, group.ends_well,
+    gpt.same_gradient, gpt.prints_the_same, gpt.uses_the_scaler, saving.saved_once,
+    group.left_the_group, group.ends_well,
 ]  # fmt: skip
 OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
     "checkpoint_activations": [sharding.computes_again],
