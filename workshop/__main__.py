@@ -84,8 +84,7 @@ def _named(name: str) -> Exercise:
 
 
 def _list(folder, options):
-    solved = {event["exercise"] for event in folder.events() if event["event"] == "solved"}
-    begun = {event["exercise"] for event in folder.events()}
+    solved, begun = folder.solved, {event["exercise"] for event in folder.events()}
     width = max(map(len, exercises()))
     for number, (name, one) in enumerate(exercises().items(), 1):
         mark = "✓" if name in solved else "·" if name in begun else " "
@@ -122,21 +121,20 @@ def _check(folder, options) -> int:
     crash = ending(run) if run.crash else ""
     reached = reached if crash else exercise.reached(findings, reached)
     first = exercise.failure(findings, reached, crash)
-    fields = {"reached": reached} if exercise.steps else {}
     if exercise.steps:
         show.progress(exercise, reached, first, bool(crash))
     if first:
         hint, name = exercise.hint_for(first), first.check.name
-        folder.log(exercise, "check", failed=name, seen=first.evidence, hint=hint, **fields)
+        folder.log(exercise, "check", failed=name, seen=first.evidence, hint=hint, reached=reached)
         if exercise.symptom and name == exercise.check and not folder.of(exercise, "hint"):
             show.symptom(run, exercise.symptom)
         else:
             show.failure(run, first, hint)
         say("\nMore help: python -m workshop hint", "dim")
         return 1
-    folder.log(exercise, "check", failed=None, **fields)
+    folder.log(exercise, "check", failed=None, reached=reached)
     show.passed(findings, len(exercise.checks))
-    if not folder.solved(exercise):
+    if exercise.name not in folder.solved:
         folder.log(exercise, "solved")
     following = folder.next()
     todo = f"next: python -m workshop start {following.name}" if following else "that was the last"
@@ -183,7 +181,7 @@ def _hint(folder, options):
 def _solution(folder, options):
     exercise = _chosen(folder, options)
     script = folder.script(exercise)
-    earned = folder.solved(exercise)
+    earned = exercise.name in folder.solved
     folder.log(exercise, "solution")
     if not earned and len(folder.of(exercise, "solution")) < 2:
         say("You have not solved it yet. Have you read all three hints?")

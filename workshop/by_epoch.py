@@ -18,6 +18,7 @@ acts.py adds `output`, and to `act` what it `asked` for.
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import PurePath
 
 from ddp_doctor import recorded_run
@@ -80,13 +81,10 @@ class Worker(recorded_run.Worker):
                 passes[-1].append(Step(samples, losses, fact, through))
                 samples, losses = [], []
         passes = [steps for steps in passes if steps]
-        epochs = []
-        for steps in passes:
-            seen = samples_of(steps)
-            again = len(passes) == 1 and len(seen) > max(self.share, len(set(seen)))
-            whole = self.first("loader") and not again
-            epochs += [steps] if whole else _parts(steps, self.share)
-        return epochs
+        seen = samples_of(passes[0]) if len(passes) == 1 else []
+        if self.first("loader") and len(seen) <= max(self.share, len({*seen})):
+            return passes
+        return [part for steps in passes for part in _parts(steps, self.share)]
 
     @cached_property
     def share(self) -> int:
@@ -106,11 +104,9 @@ class Worker(recorded_run.Worker):
 
     def epoch(self, t: float) -> int:
         """The number of the epoch that it was in at this time, from 1; 0 before its first."""
-        begins, loading = [], False
-        for fact in self.all("loader", "batch"):
-            if fact["kind"] == "batch" and fact["grad"] and loading:
-                begins.append(fact["t"])
-            loading = fact["kind"] == "loader"
+        pairs = pairwise(self.all("loader", "batch"))
+        first = [batch for one, batch in pairs if one["kind"] == "loader" != batch["kind"]]
+        begins = [batch["t"] for batch in first if batch["grad"]]
         if len(begins) < 2:
             begins = [steps[0].fact["t"] for steps in self.epochs]
         number = sum(begin <= t for begin in begins)
@@ -185,7 +181,7 @@ class Run(recorded_run.Run):
 
     @cached_property
     def asked(self) -> dict:
-        """What the first act asked for: processes, total_epochs, save_every, batch_size, nodes."""
+        """What the first act asked for: processes, total_epochs, save_every, batch_size."""
         return self.first("act")["asked"]
 
     @property

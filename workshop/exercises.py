@@ -60,15 +60,12 @@ class Exercise:
     @property
     def checks(self) -> list[Check]:
         if self.stage:
-            about = {one.check: one.stage.edit for one in self.steps or [self]}
-            return [
-                replace(one, page=about[one.name].page, edit=about[one.name].name)
-                if one.name in about
-                else replace(one, page=self.lesson.page or self.stage.edit.page or one.page)
-                if one.name in ("resumes", "prints-the-same")
-                else one
-                for one in OF[self.lesson.name]
-            ]
+            page = self.lesson.page or self.stage.edit.page
+            about = {name: {"page": page} for name in ("resumes", "prints-the-same")}
+            for one in self.steps or [self]:
+                edit = one.stage.edit
+                about[one.check] = {"page": edit.page, "edit": edit.name}
+            return [replace(one, **about.get(one.name, {})) for one in OF[self.lesson.name]]
         own = [EXTRA[self.check]] if self.check in EXTRA else []
         return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
 
@@ -121,22 +118,23 @@ def exercises() -> dict[str, Exercise]:
 
     Of beyond/, exercises.toml names the edits that are exercises."""
     table, lessons = _table(), series.load(ROOT)
+    single = table["parts"] | {"mingpt": table["gpt"]}
     found = [_replacing(lessons["multigpu"], **table["first"])]
     for lesson in lessons:
         if lesson.name in LESSONS:
             hints, hunts = table["edits"][lesson.name], table["hunts"][lesson.name]
-            steps = tuple(_edit(edit, hints[edit.name]) for edit in lesson.edits)
+            steps = [_edit(edit, hints[edit.name]) for edit in lesson.edits]
             found += [*steps, _path(lesson, steps)]
             for name, hunt in hunts.items():
                 found.append(_replacing(lesson, name, symptom=hunt["title"], **hunt))
         for name, facts in table["beyond"].get(lesson.name, {}).items():
             found.append(_edit(lesson.edit(name), **facts))
-        for name, facts in table["gpt"].items() if lesson.name == "mingpt" else ():
-            found.append(_stage(stages.after(lesson.edit(name)), **facts))
-        for name, facts in table["parts"].get(lesson.name, {}).items():
-            found.append(_stage(stages.after(lesson.edit(name)), **facts))
+        for name, facts in single.get(lesson.name, {}).items():
+            found.append(_stage(lesson.edit(name), **facts))
         if own := table["parallel"].get(lesson.name):
-            found.append(_path_of_stages(lesson, **own))
+            pairs = zip(lesson.edits, OWN[lesson.name], strict=False)
+            steps = [_stage(e, own["hints"][e.name], own["runs"], one.name) for e, one in pairs]
+            found.append(_path(lesson, steps))
     return {exercise.name: exercise for exercise in found}
 
 
@@ -147,12 +145,12 @@ def _table():
 
 def _edit(edit: Edit, hint: str, check: str | None = None) -> Exercise:
     check = check or next(one.name for one in OF[edit.lesson.name] if one.edit == edit.name)
-    left_out = dropped(edit)
+    start, left_out = undone(edit)
     others = [one for one in edit.lesson.edits if one is not edit]
     gone = {one.name for one in others if _added(one.lines) <= _added(left_out)}
     return Exercise(
-        f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, undone(edit), check, hint,
-        "Fill in what is left out here:\n\n" + _skeleton(left_out), of_others=frozenset(gone),
+        f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, start, check, hint,
+        _fill_in(left_out), of_others=frozenset(gone),
     )  # fmt: skip
 
 
@@ -160,49 +158,27 @@ def _edit_of(step):
     return step.name.partition("/")[2]
 
 
-def _stage(stage: Stage, hint: str, runs: list[str], check="prints-the-same") -> Exercise:
-    """To make one stage of the one before."""
-    return Exercise(
-        f"{stage.lesson.name}/{stage.edit.name}", stage.edit.title, stage.lesson,
-        stage.before.source.text,
-        check, hint, _fill_in(stage), stage=stage, runs=tuple(runs),
-    )  # fmt: skip
-
-
-def _path_of_stages(lesson: Lesson, runs: list[str], hints: dict[str, str]) -> Exercise:
-    made = [stages.after(edit) for edit in lesson.edits]
-    steps = tuple(
-        _stage(stage, hints[stage.edit.name], runs, check.name)
-        for stage, check in zip(made, OWN[lesson.name], strict=False)
-    )
-    start, title = lesson.parent.source.text, _title(lesson)
-    own = {"name": lesson.name, "title": title, "start": start}
-    return replace(steps[0], **own, steps=steps, stage=made[-1])
-
-
-def _title(lesson):
-    return f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
-
-
-def _fill_in(stage):
-    changed = [row for row in stage.rows if row.changed]
-    return "Fill in what is left out here:\n\n" + _skeleton(changed)
-
-
 def _added(lines):
     return {line.number for line in lines if line.sign == "+"}
 
 
-def _path(lesson: Lesson, steps: tuple[Exercise, ...]) -> Exercise:
-    title = _title(lesson)
-    steps = tuple(
-        replace(step, third_hint=_fill_in(stage))
-        for step, stage in zip(steps, stages.of(lesson)[1:], strict=True)
-    )
-    start, whole = lesson.parent.source.text, frozenset()
+def _stage(edit: Edit, hint: str, runs: list[str], check="prints-the-same") -> Exercise:
+    """To make the stage of an edit of the one before."""
+    stage = stages.after(edit)
+    return Exercise(
+        f"{edit.lesson.name}/{edit.name}", edit.title, edit.lesson, stage.before.source.text,
+        check, hint, _fill_in(stage.rows), stage=stage, runs=tuple(runs),
+    )  # fmt: skip
+
+
+def _path(lesson: Lesson, steps: list[Exercise]) -> Exercise:
+    pairs = zip(steps, stages.of(lesson)[1:], strict=True)
+    steps = tuple(replace(step, third_hint=_fill_in(stage.rows)) for step, stage in pairs)
+    title = f"From {lesson.parent.file} to {lesson.file}, stage by stage: {lesson.title}"
     return replace(
-        steps[0], name=lesson.name, title=title, start=start, steps=steps, of_others=whole
-    )
+        steps[0], name=lesson.name, title=title, start=lesson.parent.source.text, steps=steps,
+        of_others=frozenset(), stage=steps[-1].stage,
+    )  # fmt: skip
 
 
 def _replacing(lesson, name, title, check, scope, old, new, hint, third="", symptom="") -> Exercise:
@@ -216,28 +192,15 @@ def _replacing(lesson, name, title, check, scope, old, new, hint, third="", symp
     )  # fmt: skip
 
 
-def undone(edit: Edit) -> str:
-    """The lesson's script without an edit, and without the definitions that the edit introduces."""
-    gone = _introduced(edit)
-    kept = [row.text for row in edit.rows if row.sign != "+" and row.scope not in gone]
-    return "\n".join(kept) + "\n"
-
-
-def dropped(edit: Edit) -> list[Line]:
-    """The lines that the start lacks, and those that it has instead."""
-    gone = _introduced(edit)
-    return [
-        replace(row, sign="+") if row.scope in gone else row
-        for row in edit.rows
-        if row.changed or row.scope in gone
-    ]
-
-
-def _introduced(edit: Edit) -> set[str]:
-    """The definitions that an edit introduces."""
+def undone(edit: Edit) -> tuple[str, list[Line]]:
+    """The lesson's script without an edit and the definitions that it introduces; then the lines
+    that this lacks, and those that it has instead.
+    """
     heads = [row for row in edit.rows if re.match(r"\s*(def|class) ", row.text)]
     new, old = ({row.scope for row in heads if row.sign == sign} for sign in "+-")
-    return new - old
+    rows = [replace(row, sign="+") if row.scope in new - old else row for row in edit.rows]
+    kept = [row.text for row in rows if row.sign != "+"]
+    return "\n".join(kept) + "\n", [row for row in rows if row.changed]
 
 
 def _replaced(lesson, scope, old, new):
@@ -253,10 +216,10 @@ def _replaced(lesson, scope, old, new):
     return "\n".join([*above, text.replace(old, new) + "\n".join(below)]) + "\n"
 
 
-def _skeleton(lines: list[Line]) -> str:
-    """Added and removed lines; arguments and assigned values are left out."""
-    shown, scope = [], None
-    for line in lines:
+def _fill_in(lines: list[Line]) -> str:
+    """The added and removed lines; arguments and assigned values are left out."""
+    shown, scope = ["Fill in what is left out here:", ""], None
+    for line in [line for line in lines if line.changed]:
         if line.scope == "docstring" or line.text.strip().startswith("#") or not line.text.strip():
             continue
         if line.scope != scope:

@@ -52,8 +52,10 @@ class Folder:
         proven = [e.get("reached", 0) for e in self.of(exercise, "check", "reset")]
         return (proven or [0])[-1]
 
-    def solved(self, exercise: Exercise) -> bool:
-        return bool(self.of(exercise, "solved"))
+    @property
+    def solved(self) -> set[str]:
+        """The names of the exercises that are solved."""
+        return {event["exercise"] for event in self.events() if event["event"] == "solved"}
 
     def current(self) -> Exercise:
         """The exercise begun last."""
@@ -64,9 +66,8 @@ class Folder:
 
     def next(self) -> Exercise | None:
         """The first unsolved exercise, from the one begun last on, then from the top."""
-        events, names = self.events(), list(exercises())
-        solved = {event["exercise"] for event in events if event["event"] == "solved"}
-        last = [event["exercise"] for event in events if event["exercise"] in names][-1:]
+        names, solved = list(exercises()), self.solved
+        last = [event["exercise"] for event in self.events() if event["exercise"] in names][-1:]
         place = names.index(last[0]) if last else 0
         todo = [name for name in names[place:] + names[:place] if name not in solved]
         return exercises()[todo[0]] if todo else None

@@ -29,12 +29,12 @@ OTHER = "name another folder, as in `export WORKSHOP_DIR=$HOME/my-workshop` (or 
 def ready(folder: Folder) -> int:
     """Print a line per thing, and a verdict; log it in the folder. Returns 0 if all is well."""
     wrong = []
-    for name, look in THINGS.items():
+    for name, (look, doing) in THINGS.items():
         if look in (_torchrun, _check) and {"scripts", "Python", "torch", "torchrun"} & {*wrong}:
             say(f"  · {name}: not tried", "dim")
             continue
-        if name in SLOW:
-            say(f"  … {SLOW[name]}", "dim")
+        if doing:
+            say(f"  … {doing}", "dim")
         try:
             say(f"  ✓ {name}: {look(folder)}", "green")
         except (UserError, OSError) as error:
@@ -98,13 +98,6 @@ def _packages(folder):
     return f"{told}, with {', '.join(needed)}"
 
 
-SLOW = {
-    "torch": "importing torch",
-    "torchrun": "starting two processes that meet, with torchrun",
-    "check": "checking multigpu.py, as `check` does with your script",
-}
-
-
 def _torch(folder):
     code = "import torch; print(torch.__version__, torch.cuda.device_count())"
     ran = run([sys.executable, "-c", code], LIMIT, stderr=subprocess.PIPE)
@@ -143,7 +136,9 @@ def _check(folder):
     return f"multigpu.py passes it in {seconds:.0f} s"
 
 
-THINGS = {
-    "Python": _packages, "scripts": _scripts, "folder": _folder, "machine": _machine,
-    "torch": _torch, "torchrun": _torchrun, "check": _check,
+THINGS = {  # by name: the function that looks, and what to say before it if that takes long
+    "Python": (_packages, ""), "scripts": (_scripts, ""), "folder": (_folder, ""),
+    "machine": (_machine, ""), "torch": (_torch, "importing torch"),
+    "torchrun": (_torchrun, "starting two processes that meet, with torchrun"),
+    "check": (_check, "checking multigpu.py, as `check` does with your script"),
 }  # fmt: skip

@@ -15,8 +15,7 @@ STUCK = 3  # checks in a row that fail at the same point
 
 def report(paths: list[Path]):
     """Print a line per learner, then a line per exercise that a learner has begun."""
-    folders = [Folder(path) for path in paths]
-    rooms = {folder.path: folder.events() for folder in folders}
+    rooms = {path: Folder(path).events() for path in paths}
     for path, events in rooms.items():
         if not events:
             say(f"{path}: nothing done yet, or no workshop folder (it has no {LOG})", "yellow")
@@ -68,10 +67,9 @@ def _exercise(name, rooms):
     learners = list(filter(None, learners))
     if not learners:
         return None
-    tries = [
-        kinds[: kinds.index("solved")].count("check") for kinds in learners if "solved" in kinds
-    ]
-    before = [kinds[: kinds.index("solved")] if "solved" in kinds else kinds for kinds in learners]
+    before = [kinds[: (*kinds, "solved").index("solved")] for kinds in learners]
+    solved = [kinds for kinds in learners if "solved" in kinds]
+    tries = [kinds[: kinds.index("solved")].count("check") for kinds in solved]
     hints, shown = (sum(kinds.count(one) for kinds in before) for one in ("hint", "solution"))
     median = f"{statistics.median(tries):g}" if tries else "–"
     return f"{len(learners):5}  {len(tries):6}  {median:>28}  {hints:5}  {shown:15}"

@@ -1,11 +1,13 @@
 """What a check runs of each lesson: short, on two CPU processes or a few more."""
 
-import contextlib
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .acts import Act, Start, last, observe
@@ -13,7 +15,8 @@ from .by_epoch import Run
 from .checks import AFTER_A_RESTART, WITH_THREE
 from .checks.after_restart import from_the_newest, resumes_when_started_again
 from .exercises import ROOT, Exercise
-from .verdicts import Finding, first_failure, judge, passed
+from .folder import Folder
+from .verdicts import Finding, first_failure, judge
 
 EPOCH = 1024  # samples of each of two processes
 BATCH = 48  # so each epoch's last batch is smaller
@@ -38,33 +41,31 @@ def examine(
         return _beside_the_lesson(exercise, files, play)
     seen = last(play(files, _SCENARIOS.get(lesson, _beyond)(file)))
     findings = judge(seen, exercise.checks)
-    whole, held = passed(findings), {finding.check for finding in findings if finding.ok}
-    if lesson == "multigpu_torchrun" and whole:
-        again = last(play(files, _multigpu_torchrun(file, 3)))
-        checks = [one for one in WITH_THREE if one in exercise.checks]
-        more = judge(again, [*checks, resumes_when_started_again])
-        return _of_both(seen, findings, again, more)
+    whole, held = not first_failure(findings), {finding.check for finding in findings if finding.ok}
     if lesson == "multigpu" and (whole or exercise.reached(findings) > proven):
-        fault = {"rank": 1, "samples": EPOCH} if whole else None
-        again = last(play(files, _multigpu(file, 3, 1, fault)))
-        more = judge(again, [one for one in WITH_THREE if whole or one in held])
-        return _of_both(seen, findings, again, more)
-    if lesson == "multinode" and whole:
-        again = last(play(files, _two_checkpoints(file)))
-        return _of_both(seen, findings, again, judge(again, [from_the_newest]))
-    return seen, findings
-
-
-def _of_both(seen, findings, again, more):
-    """The run that the finding to show is about, and the findings on both runs."""
+        acts = _multigpu(file, 3, 1, {"rank": 1, "samples": EPOCH} if whole else None)
+        checks = [one for one in WITH_THREE if whole or one in held]
+    elif lesson == "multigpu_torchrun" and whole:
+        acts = _multigpu_torchrun(file, 3)
+        checks = [*(one for one in WITH_THREE if one in held), resumes_when_started_again]
+    elif lesson == "multinode" and whole:
+        acts, checks = _two_checkpoints(file), [from_the_newest]
+    else:
+        return seen, findings
+    again = last(play(files, acts))
+    more = judge(again, checks)
     shown = first_failure(more + findings)
     return (again, more + findings) if shown in more else (seen, findings + more)
 
 
+def _act(start, processes, total, save_every=2, fault=None):
+    asked = {"processes": processes, "total_epochs": total, "save_every": save_every}
+    return Act(start, asked | {"batch_size": BATCH}, fault)
+
+
 def _multigpu(file, processes=2, save_every=2, fault=None):
     start = Start([sys.executable, file, "3", str(save_every), RAGGED], {"NPROC": str(processes)})
-    asked = {"processes": processes, "total_epochs": 3, "save_every": save_every}
-    return [Act([start], asked | {"batch_size": BATCH}, fault)]
+    return [_act([start], processes, 3, save_every, fault)]
 
 
 def _multigpu_torchrun(file, processes=2):
@@ -76,9 +77,7 @@ def _multigpu_torchrun(file, processes=2):
     fault = {"rank": 1, "samples": (3 * EPOCH + 320) * 2 // processes}
 
     def act(total, fault=None):
-        asked = {"processes": processes, "total_epochs": total, "save_every": 2}
-        command = [*words, file, str(total), "2", RAGGED]
-        return Act([Start(command)], asked | {"batch_size": BATCH}, fault)
+        return _act([Start([*words, file, str(total), "2", RAGGED])], processes, total, fault=fault)
 
     return [act(5, fault), *[act(6)] * (processes > 2)]
 
@@ -96,28 +95,16 @@ def _two_checkpoints(file):
 
 def _on_nodes(file, total, nodes):
     """A process on each of `nodes`, with its ranks in the environment, as from a scheduler."""
-    asked = {"processes": len(nodes), "total_epochs": total, "save_every": 2}
-    asked |= {"batch_size": BATCH, "nodes": sorted({*nodes})}
     starts = []
     for rank, node in enumerate(nodes):
         ranks = {
             "RANK": rank, "LOCAL_RANK": nodes[:rank].count(node), "WORLD_SIZE": len(nodes),
-            "LOCAL_WORLD_SIZE": nodes.count(node), "GROUP_RANK": asked["nodes"].index(node),
+            "LOCAL_WORLD_SIZE": nodes.count(node), "GROUP_RANK": sorted({*nodes}).index(node),
         }  # fmt: skip
         env = {name: str(value) for name, value in ranks.items()}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"}
         starts.append(Start([sys.executable, file, str(total), "2", RAGGED], env, node))
-    return Act(starts, asked)
-
-
-def _zero(file):
-    """Four processes of one node, which divide the optimizer's state among them."""
-    return _multinode(file, ("node2",) * 4)
-
-
-def _beyond(file):
-    """Two processes on each of two nodes, since a script may be right for two or one alone."""
-    return _multinode(file, ("node2", "node2", "node3", "node3"))
+    return _act(starts, len(nodes), total)
 
 
 def _beside_the_lesson(exercise, files, play):
@@ -130,10 +117,7 @@ def _beside_the_lesson(exercise, files, play):
     mine, theirs = play(files, acts), _reference(exercise, acts, play, stop)
     restart = {check.name for check in AFTER_A_RESTART}
     due = [step for step in exercise.steps if step.check not in restart]
-    with contextlib.ExitStack() as at_end:
-        at_end.enter_context(contextlib.closing(mine))
-        at_end.enter_context(contextlib.closing(theirs))
-        pool = at_end.enter_context(ThreadPoolExecutor(1))
+    with closing(mine), closing(theirs), ThreadPoolExecutor(1) as pool, ExitStack() as at_end:
         at_end.callback(stop.set)
         seen, findings, later = None, [], exercise.checks
         for _ in acts:
@@ -186,18 +170,15 @@ def _reference(exercise, acts, play, stop):
         if stop.is_set():
             raise InterruptedError
 
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for name in [exercise.file, *exercise.others]:
-            file = Path(folder, name)
-            file.parent.mkdir(exist_ok=True)
-            text = (ROOT / name).read_text(encoding="utf-8") if files else exercise.solution
-            file.write_text(text, encoding="utf-8")
-            files.append(file)
-        yield from play(files, acts, tell=tell)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Folder(Path(name))
+        folder.start(replace(exercise, start=exercise.solution))
+        yield from play(folder.files(exercise), acts, tell=tell)
 
 
+# A script of beyond/ may be right for two processes or for one node alone.
+_beyond = partial(_multinode, nodes=("node2", "node2", "node3", "node3"))
 _SCENARIOS = {
     "multigpu": _multigpu, "multigpu_torchrun": _multigpu_torchrun, "multinode": _multinode,
-    "zero": _zero,
+    "zero": partial(_multinode, nodes=("node2",) * 4),  # which divide the optimizer's state
 }  # fmt: skip

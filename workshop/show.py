@@ -1,6 +1,7 @@
 """What the learner reads: plain text, in colour if the terminal can."""
 
 import os
+import re
 import sys
 import textwrap
 import time
@@ -13,6 +14,12 @@ from .by_epoch import Run
 from .checks.evidence import ending
 from .exercises import ROOT, Exercise
 from .verdicts import Finding
+
+# Frames of the probe (the line that names the file, and its code) and of C++.
+NOT_THEIRS = re.compile(
+    r' *File "[^"\n]*/(ddp_doctor|workshop)/probe/.*\n(    (?! *File ").*\n)*'
+    r"|(?m:^(frame #|Exception raised from).*\n)"
+)
 
 
 def say(text: str = "", color: str = ""):
@@ -115,21 +122,8 @@ def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: b
 def printed(run: Run, most: int = 12):
     """Print the last lines of the script's output."""
     for output in run.all("output")[-2:]:
-        if lines := _theirs(output["text"].splitlines()):
+        if lines := NOT_THEIRS.sub("", f"{output['text']}\n").splitlines():
             node = f" on {output['node']}" if output.get("node") else ""
             say(f"\n  The last lines that your script printed{node}:", "dim")
             for line in lines[-most:]:
                 say(f"    {line[:160]}", "dim")
-
-
-def _theirs(lines):
-    """Without frames of the probe (the line that names the file, and its code) and of C++."""
-    kept, inside = [], False
-    for line in lines:
-        if line.lstrip().startswith('File "'):
-            inside = "/ddp_doctor/probe/" in line or "/workshop/probe/" in line
-        elif not line.startswith("    "):
-            inside = False
-        if not inside and not line.startswith(("frame #", "Exception raised from")):
-            kept.append(line)
-    return kept

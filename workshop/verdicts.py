@@ -55,10 +55,6 @@ def judge(run: Run, checks: list[Check]) -> list[Finding]:
 
 
 def first_failure(findings: list[Finding]) -> Finding | None:
-    """The first false finding, else the first without a verdict, else None."""
+    """The first false finding, else the first without a verdict; None if every check passes."""
     false, unknown = ([one for one in findings if one.ok is ok] for ok in (False, None))
     return next(iter(false + unknown), None)
-
-
-def passed(findings: list[Finding]) -> bool:
-    return all(finding.ok for finding in findings)

@@ -86,7 +86,7 @@ def test_the_first_exercise_asks_for_one_line():
 
 def test_with_a_definition_goes_what_others_have_put_into_it():
     lesson = exercises()["multigpu"].lesson
-    text = undone(lesson.edit("start-the-processes"))
+    text, _ = undone(lesson.edit("start-the-processes"))
     assert "LOCAL_RANK" in lesson.source.text.partition("def worker")[2]
     assert "LOCAL_RANK" not in text.partition("def main")[2] and "def worker" not in text
 

@@ -44,8 +44,8 @@ for name, without in BEYOND.items():
     OF[name] = [one for one in OF[name] if one not in without]
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
-    gpt.same_gradient, gpt.prints_the_same, gpt.steps_by_the_scaler, gpt.saves_the_scaler,
-    saving.saved_once, gpt.waits_for_the_last_save, group.ends_well,
+    gpt.same_gradient, gpt.prints_the_same, gpt.uses_the_scaler, saving.saved_once,
+    group.left_the_group, group.ends_well,
 ]  # fmt: skip
 OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
     "checkpoint_activations": [sharding.computes_again],
@@ -56,7 +56,7 @@ OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what t
     "fsdp": [
         sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes, saving.saved_once,
     ],
-    "hsdp": [sharding.sends_its_sums, saving.saved_once, sharding.saves_on_every_node],
+    "hsdp": [sharding.sends_its_sums, saving.saved_on_every_node],
     "dcp": [
         sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
         sharding.names_whole_folders, sharding.shares_metadata_last,
@@ -70,12 +70,12 @@ for name, own in OWN.items():
         group.is_python, *early, group.all_take_part,
         *(one for one in own if one not in early + late),
         sharding.reads_its_share, gpt.same_gradient, gpt.prints_the_same, *late,
-        gpt.waits_for_the_last_save, group.ends_well,
+        group.left_the_group, group.ends_well,
     ]  # fmt: skip
 for name in ("tensor_parallel", "two_dimensions", "pipeline", "context_parallel", "experts"):
     OF[name] = [
         group.is_python, group.all_take_part, gpt.same_gradient_together, gpt.prints_the_same,
-        gpt.waits_for_the_last_save, group.ends_well,
+        group.left_the_group, group.ends_well,
     ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,

@@ -3,69 +3,42 @@
 from ..verdicts import check
 
 
-def _restart(run):
-    """The second attempt, and the newest checkpoint from before it."""
-    if len(run.attempts) < 2 or not run.attempts[1].trained:
-        return None
-    again = run.attempts[1]
-    begun = min(worker.process["t"] for worker in again.workers)
-    saves = [save for save in run.saves if save.fact["t"] < begun]
-    newest = [save for save in saves if save.epochs == saves[-1].epochs]
-    # Nodes whose weights differ save each its own; that they differ is another check's.
-    own = [save for save in newest if save.prints.issuperset(again.trained[0].begin["parameters"])]
-    return (again, (own or newest)[-1]) if saves else None
-
-
-def _before(run, worker):
-    """The worker that had this rank in the first attempt."""
-    return next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
-
-
-def _as_many(run):
-    """Whether as many ranks train as before."""
-    return len(run.attempts[0].trained) == len(run.attempts[1].trained)
-
-
 def _rates(worker):
     return {rate for fact in worker.all("gradient") for rate in fact["rates"]} if worker else set()
 
 
+def _newest(run):
+    """The newest checkpoints from before the last start: one, or one of each node."""
+    before = [save for save in run.saves if save.attempt < run.attempts[-1].number]
+    return [save for save in before if save.epochs == max(one.epochs for one in before)]
+
+
+def _is_from(worker, kind, newest):
+    """Whether it began with what one of these has: nodes whose weights differ save each its own."""
+    return any(save.prints.issuperset(worker.begin[kind]) for save in newest)
+
+
 def _judge(run):
-    found = _restart(run)
-    if not found:
+    """Whether all ranks begin after the newest epoch that any node has saved, and run the rest."""
+    again, newest = run.attempts[-1], _newest(run)
+    if not (again.trained and newest):
         return None
-    again, newest = found
-    done, total = newest.epochs, run.all("act")[-1]["asked"]["total_epochs"]
+    done, total = newest[0].epochs, run.all("act")[-1]["asked"]["total_epochs"]
+    if not all(_is_from(worker, "parameters", newest) for worker in again.trained):
+        before = [save for save in run.saves if save.attempt < again.number]
+        saved = {save.worker.node: save.epochs for save in before}
+        nodes = [worker.node for worker in run.processes]
+        on = {node: f" on {node}" if node else "" for node in nodes}
+        has = " and ".join(f"epoch {epoch} was saved{on[node]}" for node, epoch in saved.items())
+        began = [f"{w.name}{on[w.node]} began after epoch {w.started_after}" for w in again.trained]
+        return False, f"{has}; started again, {', '.join(began)}"
     for worker in again.trained:
-        if not newest.prints.issuperset(worker.begin["parameters"]):
-            which = worker.started_after
-            began = f"with the weights of {f'epoch {which}' if which else 'a new model'}"
-            return False, (
-                f"epoch {done} was saved; after the restart {worker.name} began {began}, "
-                f"and ran {len(worker.epochs)} epochs"
-            )
         if len(worker.epochs) != total - done and not run.first("hung", "late") and not run.crash:
             return False, (
                 f"epoch {done} of {total} was saved; after the restart {worker.name} ran "
                 f"{len(worker.epochs)} epochs, not {total - done}"
             )
-        if mistake := _other_order(run, worker, done):
-            return False, mistake
     return True, f"all {len(again.trained)} ranks resumed after epoch {done}"
-
-
-def _other_order(run, worker, done):
-    """An epoch that runs again must not have the order of another one."""
-    before = _before(run, worker)
-    if _as_many(run) and before and worker.epochs:
-        new = worker.seen[0]
-        for epoch, old in enumerate(before.seen, before.started_after + 1):
-            if epoch != done + 1 and new == old:
-                return (
-                    f"{worker.name} ran epoch {done + 1} in the order of epoch {epoch}: its "
-                    "sampler got another epoch number"
-                )
-    return None
 
 
 @check("3_fault_tolerance", "resume", "multigpu_torchrun")
@@ -92,15 +65,7 @@ def resumes_when_started_again(run):
     After a power cut or a scheduler's limit, no torchrun is left that restarts. So look for a
     checkpoint at every start, not only after a restart.
     """
-    if len(run.all("act")) < 2:
-        return None
-    *before, again = run.attempts
-    done = max((w.started_after + len(w.epochs) for at in before for w in at.trained), default=0)
-    began = [worker.started_after for worker in again.trained]
-    if not began:
-        return None
-    told = f"epoch {done} was saved; started again, rank 0 began after epoch {began[0]}"
-    return set(began) == {done}, told
+    return _judge(run) if len(run.all("act")) > 1 else None
 
 
 @check("4_multinode", "resume-from-the-newest", "multinode")
@@ -110,29 +75,7 @@ def from_the_newest(run):
     A node may come back with an empty disk. If ranks resume from different epochs, they run
     different numbers of steps, and the run hangs. Let them agree before they begin.
     """
-    if len(run.attempts) > 2:
-        return _of_two(run)
-    found = _restart(run)
-    if found and len({worker.started_after for worker in found[0].trained}) > 1:
-        told = ", ".join(
-            f"{worker.name} ({worker.node}) began after epoch {worker.started_after}"
-            for worker in found[0].trained
-        )
-        return False, f"node1 and node4 have empty disks; {told}"
     return _judge(run)
-
-
-def _of_two(run):
-    """Both nodes have a checkpoint, and the first node's has fewer epochs."""
-    again = run.attempts[-1]
-    if not again.trained:
-        return None
-    before = [save for save in run.saves if save.attempt < again.number]
-    saved = {save.worker.node: save.epochs for save in before}
-    has = " and ".join(f"{node} has saved epoch {epoch}" for node, epoch in saved.items())
-    began = {worker.name: worker.started_after for worker in again.trained}
-    told = ", ".join(f"{name} began after epoch {epoch}" for name, epoch in began.items())
-    return {*began.values()} == {max(saved.values())}, f"{has}; {told}"
 
 
 @check("3_fault_tolerance", "resume", "multigpu_torchrun", "multinode")
@@ -142,17 +85,16 @@ def with_the_optimizer(run):
     SGD with momentum, Adam and most other optimizers have a state. Without it, the first steps
     after a restart differ from those of an undisturbed run.
     """
-    found = _restart(run)
-    if not found:
+    again, newest = run.attempts[-1], _newest(run)
+    if not (again.trained and newest):
         return None
-    again, newest = found
     for worker in again.trained:
         state = worker.begin["state"]
         stateless = all(not step.fact["state"] for step in worker.steps)
-        if not stateless and not (state and newest.prints.issuperset(state)):
+        if not stateless and not (state and _is_from(worker, "state", newest)):
             what = "another state" if state else "an empty state"
             return False, f"after the restart, the optimizer of {worker.name} began with {what}"
-        before = _before(run, worker)
+        before = next((w for w in run.attempts[0].trained if w.rank == worker.rank), None)
         known, now = _rates(before), _rates(worker)
         grown = {rate * len(again.trained) / len(run.attempts[0].trained) for rate in known}
         if len(known) == 1 and now and not now & (known | grown):  # with the number of ranks
@@ -160,7 +102,8 @@ def with_the_optimizer(run):
                 f"after the restart, the learning rate of {worker.name} was {min(now):g}; before, "
                 f"it was {min(known):g}"
             )
-        repeated = before.steps[sum(map(len, before.epochs[: newest.epochs])) :] if before else []
+        lost = before.epochs[newest[0].epochs :] if before else []
+        repeated = [step for steps in lost for step in steps]
         for number, (old, new) in enumerate(zip(repeated, worker.steps, strict=False)):
             if not old.fact["gradient"] or old.fact["gradient"] != new.fact["gradient"]:
                 break

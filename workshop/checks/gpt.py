@@ -5,7 +5,6 @@ import re
 
 from ..verdicts import check
 from .evidence import and_ending
-from .group import left_the_group
 
 LINE = re.compile(r"(?:Step|Epoch) +(\d+) \| (\w+ )?loss ([\d.]+|nan)( over \d+ \w+)?")
 NEAR = 2e-4  # of losses, which are printed with four digits
@@ -155,41 +154,24 @@ def sends_once(run):
 
 
 @check("5c_fast", "mixed-precision", "mingpt")
-def steps_by_the_scaler(run):
-    """The GradScaler makes the optimizer's step.
+def uses_the_scaler(run):
+    """The GradScaler makes the optimizer's step, and the checkpoint has its state, if there is one.
 
-    In fp16 a gradient may overflow. `scaler.step(optimizer)` leaves such a step out.
-    """
-    mine, right = (len(each.all("scaled")) for each in (run, run.reference))
-    if not right:
-        return True, "none is needed"
-    return (mine >= right, f"{mine} steps, the lesson {right}") if run.all("step") else None
-
-
-@check("5b_robust", "save-everything-meanwhile", "mingpt")
-def waits_for_the_last_save(run):
-    """When the training is over, the ranks wait for the last save.
-
-    A thread may still write. Wait for it before the barrier: then the others do not leave before
-    the file is there, and a save that fails is an error of the run.
-    """
-    return left_the_group.judge(run)
-
-
-@check("5b_robust", "save-everything-meanwhile", "mingpt")
-def saves_the_scaler(run):
-    """The checkpoint has the GradScaler's state, if there is one.
-
-    Its factor is found by trial, and grows after 2,000 steps: without it, a resumed run begins with
+    In fp16 a gradient may overflow. `scaler.step(optimizer)` leaves such a step out. The scaler's
+    factor is found by trial, and grows after 2,000 steps: without it, a resumed run begins with
     another one.
     """
-    mine, right = (
-        {leaf["key"] for fact in each.all("saved") for leaf in fact["content"]}
-        for each in (run, run.reference)
-    )
-    if not right or "_growth_tracker" not in right:
+    runs = run, run.reference
+    mine, right = (len(each.all("scaled")) for each in runs)
+    if not right:
         return True, "none is needed"
-    if not mine:
+    if not run.all("step"):
         return None
-    saved = "_growth_tracker" in mine
-    return saved, "in the file" if saved else "no file has its state_dict()"
+    if mine < right:
+        return False, f"{mine} steps, the lesson {right}"
+    saved, wanted = (
+        {leaf["key"] for fact in each.all("saved") for leaf in fact["content"]} for each in runs
+    )
+    if saved and "_growth_tracker" in wanted - saved:
+        return False, "no file has its state_dict()"
+    return True, f"{mine} steps, the lesson {right}"

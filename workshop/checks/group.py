@@ -200,7 +200,8 @@ def left_the_group(run):
     """Every rank leaves the process group, after the last checkpoint is written.
 
     The group has threads and connections, which must end before Python does. A rank that finishes
-    early must wait for the rank that is still writing.
+    early must wait for the rank that is still writing, and that rank for its own thread, if one
+    writes. Then a save that fails is an error of the run.
     """
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):

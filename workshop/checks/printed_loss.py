@@ -3,35 +3,23 @@
 import math
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 
 from ddp_doctor.rules.wording import ranks
 
-from ..by_epoch import Worker
 from ..verdicts import check
 
 LINE = re.compile(r"Epoch +(\d+) \| loss ([\d.]+|nan|inf) over (\d+) samples")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line that a rank printed, and the steps since its previous one."""
-
-    worker: Worker
-    epoch: int
-    loss: float
-    samples: int
-    steps: slice
-
-
 def _lines(attempt):
+    """What ranks printed: worker, epoch, loss, samples, and the steps since its previous line."""
     for worker in attempt.workers:
         taken = before = 0
         for fact in worker.all("step", "said"):
             taken += fact["kind"] == "step"
             if fact["kind"] == "said" and (found := LINE.match(fact["text"])):
                 epoch, loss, samples = int(found[1]), float(found[2]), int(found[3])
-                yield Line(worker, epoch, loss, samples, slice(before, taken))
+                yield worker, epoch, loss, samples, slice(before, taken)
                 before = taken
 
 
@@ -45,8 +33,8 @@ def reported_once(run):
     epochs = 0
     for attempt in run.attempts:
         printed = defaultdict(list)
-        for line in _lines(attempt):
-            printed[line.epoch].append(line.worker)
+        for worker, epoch, *_ in _lines(attempt):
+            printed[epoch].append(worker)
         epochs += len(printed)
         for epoch, workers in sorted(printed.items()):
             if len(workers) > 1:
@@ -68,24 +56,24 @@ def is_global(run):
     """
     compared = 0
     for attempt in run.attempts:
-        for line in _lines(attempt):
-            samples, mean = _recomputed(attempt.trained, line.steps)
+        for worker, epoch, loss, counted, steps in _lines(attempt):
+            samples, mean = _recomputed(attempt.trained, steps)
             if mean is None:
                 continue
             compared += 1
-            of = f"of epoch {line.epoch}"
-            if not math.isfinite(line.loss):
-                return False, f"the loss {of} is {line.loss}: the training has diverged"
-            if not math.isclose(line.loss, mean, rel_tol=2e-4, abs_tol=2e-4):
-                _, own = _recomputed([line.worker], line.steps)
-                alone = math.isclose(line.loss, own, rel_tol=2e-5, abs_tol=2e-5)
-                whose = f", the loss of {line.worker.name} alone" if alone else ""
+            of = f"of epoch {epoch}"
+            if not math.isfinite(loss):
+                return False, f"the loss {of} is {loss}: the training has diverged"
+            if not math.isclose(loss, mean, rel_tol=2e-4, abs_tol=2e-4):
+                _, own = _recomputed([worker], steps)
+                alone = math.isclose(loss, own, rel_tol=2e-5, abs_tol=2e-5)
+                whose = f", the loss of {worker.name} alone" if alone else ""
                 return False, (
-                    f"the loss {of} was printed as {line.loss:.5f}{whose}; over all ranks it is "
+                    f"the loss {of} was printed as {loss:.5f}{whose}; over all ranks it is "
                     f"{mean:.5f}"
                 )
-            if line.samples != samples:
-                return False, f"the line {of} says {line.samples:,} samples, not {samples:,}"
+            if counted != samples:
+                return False, f"the line {of} says {counted:,} samples, not {samples:,}"
     return (True, f"recomputed {compared} epochs from every rank's losses") if compared else None
 
 

@@ -36,11 +36,13 @@ def saved_on_every_node(run):
     Nodes share no disk, so a lost node takes its files with it. The rank counts over all nodes;
     which number counts the processes of one node?
     """
-    for number, act in enumerate(run.all("act")):
-        wrote = {save.worker.node for save in run.saves if save.attempt == number}
-        for node in act["asked"]["nodes"]:
+    for attempt in run.attempts:
+        nodes = sorted({worker.node for worker in attempt.workers})
+        saves = [save for save in run.saves if save.attempt == attempt.number and save.numbers]
+        wrote = {save.worker.node for save in saves}  # tokens have no numbers
+        for node in nodes:
             if wrote and node not in wrote:
-                return False, f"of {' and '.join(act['asked']['nodes'])}, {node} wrote nothing"
+                return False, f"of {' and '.join(nodes)}, {node} wrote no checkpoint"
     return saved_once.judge(run)
 
 

@@ -1,11 +1,11 @@
 """What each process keeps and sends if a model is divided, beside the lesson's script."""
 
+import operator
 import os
 
 from ..verdicts import check
 from .evidence import and_ending
 
-MUCH = 1.1  # times what the lesson's script keeps
 NO_STEP = "no process has made a step: the module must start the training itself"
 
 
@@ -14,16 +14,22 @@ def _kept(run):
     return [worker.all("kept")[-1] for worker in run.attempts[0].trained if worker.first("kept")]
 
 
-def _keeps(run, *kinds):
+def _beside(run, words, *kinds, shown="{:,}".format, differ=operator.ne):
+    """Compare these kinds of numbers, rank by rank, with those of the lesson's script."""
     mine, right = _kept(run), _kept(run.reference)
     if not mine and not run.crash:
         return False, f"{NO_STEP}{and_ending(run)}"
     for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
         for kind in kinds:
-            told = f"rank {rank} keeps {has[kind]:,} numbers of {kind}"
-            if has[kind] > MUCH * wants[kind]:
-                return False, f"{told}, the lesson's {wants[kind]:,}"
+            told = words.format(rank, shown(has[kind]), kind)
+            if differ(has[kind], wants[kind]):
+                return False, f"{told}; the lesson's {shown(wants[kind])}"
     return (True, told) if mine and right else None
+
+
+def _keeps(run, *kinds):
+    words = "rank {} keeps {} numbers of {}"
+    return _beside(run, words, *kinds, differ=lambda has, wants: has > 1.1 * wants)
 
 
 @check("parallel_zero", "shard-the-state", "parallel")
@@ -67,32 +73,11 @@ def sends_its_sums(run):
     Count: how often per step, and among which ranks? The last micro-batch is enough, with one sum
     for each module that is divided.
     """
-    mine, right = _kept(run), _kept(run.reference)
-    for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
-        told = f"rank {rank} sends, per step, {_sums(has)}"
-        if has["sums"] != wants["sums"]:
-            return False, f"{told}; the lesson's {_sums(wants)}"
-    return (True, told) if mine and right else None
+    return _beside(run, "rank {} sends, per step, {}", "sums", shown=_sums)
 
 
 def _sums(kept):
-    texts = [f"{what}: {number}" for what, number in sorted(kept["sums"].items())]
-    return "; ".join(texts) or "none"
-
-
-@check("parallel_fsdp", "save-whole-tensors", "parallel")
-def saves_on_every_node(run):
-    """On every node, a process saves.
-
-    Nodes share no disk, so a lost node takes its files with it. The rank counts over all nodes;
-    the local rank counts on one.
-    """
-    nodes = dict.fromkeys(worker.node for worker in run.attempts[0].trained)
-    wrote = {save.worker.node for save in run.saves if save.numbers}  # tokens have none
-    for node in nodes if wrote else ():
-        if node not in wrote:
-            return False, f"of {', '.join(nodes)}, {node} wrote no checkpoint"
-    return (True, f"on {len(nodes)}") if wrote else None
+    return "; ".join(f"{what}: {number}" for what, number in sorted(kept.items())) or "none"
 
 
 @check("parallel_memory", None, "parallel")
@@ -102,14 +87,7 @@ def computes_again(run):
     Then only what enters a block is kept from the forward pass. Wrap each block, not the whole
     model, in torch.utils.checkpoint.
     """
-    mine, right = _kept(run), _kept(run.reference)
-    if not mine and not run.crash:
-        return False, f"{NO_STEP}{and_ending(run)}"
-    for rank, (has, wants) in enumerate(zip(mine, right, strict=False)):
-        told = f"in a step, rank {rank} calls {has['again']} layers again"
-        if has["again"] != wants["again"]:
-            return False, f"{told}, the lesson's {wants['again']}"
-    return (True, told) if mine and right else None
+    return _beside(run, "in a step, rank {} calls {} layers again", "again")
 
 
 @check("parallel_fsdp", None, "parallel")
@@ -156,15 +134,14 @@ def names_whole_folders(run):
     written theirs: replace the file after that, and delete the older folder after that. An
     asynchronous save gives a future to wait for.
     """
-    pairs = []
-    for node in dict.fromkeys(worker.node for worker in run.attempts[0].trained):
-        here = [worker for worker in run.attempts[0].trained if worker.node == node]
-        written = sorted((f for w in here for f in w.all("renamed")), key=lambda fact: fact["t"])
-        folders = [fact for fact in written if fact["path"].endswith("/.metadata")]
-        files = [fact for fact in written if fact["path"].endswith(".pt")]
+    pairs, workers = [], run.attempts[0].trained
+    for node in dict.fromkeys(worker.node for worker in workers):
+        pids = {worker.process["pid"] for worker in workers if worker.node == node}
+        here = [fact for fact in run.all("renamed", "removed") if fact["pid"] in pids]
+        files = [fact for fact in here if fact["path"].endswith(".pt")]
+        whole = [fact for fact in here if fact["path"].endswith("/.metadata")]
+        folders, gone = ([f for f in whole if f["kind"] == kind] for kind in ("renamed", "removed"))
         pairs += zip(folders, files, strict=False)
-        removed = sorted((f for w in here for f in w.all("removed")), key=lambda fact: fact["t"])
-        gone = [fact for fact in removed if fact["path"].endswith("/.metadata")]
         for fact, file in zip(gone, files[1:], strict=False):
             if fact["t"] < file["t"]:
                 told = f"{run.who(fact)} deleted a folder while {file['path']} still named it"

@@ -22,7 +22,7 @@ def _whole_epochs(run):
         number = min(begun - stopped, *(len(worker.seen) for worker in workers))
         for epoch in range(number):
             seen = {worker: worker.seen[epoch] for worker in workers}
-            yield attempt, workers[0].started_after + epoch + 1, seen
+            yield workers[0].started_after + epoch + 1, seen
 
 
 @check("2_multigpu")
@@ -48,7 +48,7 @@ def shared(run):
     these parts. Give it the same dataset on all ranks.
     """
     epochs = 0
-    for _, epoch, seen in _whole_epochs(run):
+    for epoch, seen in _whole_epochs(run):
         epochs += 1
         for worker, samples in seen.items():
             if strangers := samples.count(-1):
@@ -81,11 +81,11 @@ def order_changes(run):
     not count the epochs: give it the number before each epoch begins.
     """
     orders, number = {}, 0
-    for attempt, epoch, seen in _whole_epochs(run):
+    for epoch, seen in _whole_epochs(run):
         for worker, samples in seen.items():
             order = tuple(samples)
-            known = orders.setdefault((attempt.number, worker.rank), {})
-            if order in known:
+            known = orders.setdefault((len(seen), worker.rank), {})
+            if known.setdefault(order, epoch) != epoch:  # perhaps before a restart
                 return False, (
                     f"{worker.name} saw the samples of epoch {epoch} in the order of epoch "
                     f"{known[order]}: {shown(samples)}"
@@ -93,6 +93,5 @@ def order_changes(run):
             if samples == sorted(samples) and len(samples) > 2:
                 told = f"{worker.name} saw epoch {epoch} in the dataset's order"
                 return False, f"{told}: nothing shuffled them"
-            known[order] = epoch
             number = max(number, len(known))
     return (True, f"{number} epochs, {number} orders") if number > 1 else None

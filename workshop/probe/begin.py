@@ -24,17 +24,25 @@ def _watch_utils(utils):
         utils.parse_args = recorder.around(parse, _note_arguments)
 
 
-def _slow_down(place, name, seconds):
-    """A thread that saves takes a while, so that a script which does not wait for it is found."""
-    function = getattr(place, name)
+def before(function, note):
+    """`function`, but `note` is called first, with its arguments."""
 
     @functools.wraps(function)
-    def slow(*args, **kwargs):
-        if threading.current_thread() is not threading.main_thread():
-            time.sleep(seconds)
+    def wrapped(*args, **kwargs):
+        note(*args, **kwargs)
         return function(*args, **kwargs)
 
-    setattr(place, name, slow)
+    return wrapped
+
+
+def _slow_down(place, name, seconds):
+    """A thread that saves takes a while, so that a script which does not wait for it is found."""
+
+    def wait(*_, **__):
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(seconds)
+
+    setattr(place, name, before(getattr(place, name), wait))
 
 
 def _note_arguments(manual, resume=False, *_, **__):
@@ -43,15 +51,12 @@ def _note_arguments(manual, resume=False, *_, **__):
 
 def _watch_asking(module):
     """A script may look for a GPU by itself. What it then chooses cannot be seen on a CPU."""
-    available = module.is_available
 
-    @functools.wraps(available)
-    def asked():
-        if sys._getframe(1).f_globals["__name__"] in ("__main__", "__mp_main__"):
+    def note():
+        if sys._getframe(2).f_globals["__name__"] in ("__main__", "__mp_main__"):
             recorder.fact("device", index=None)
-        return available()
 
-    module.is_available = asked
+    module.is_available = before(module.is_available, note)
 
 
 def _watch_shards(filesystem):

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from _ddp_doctor import communication, imports, optimizers, passes
+from _ddp_doctor.begin import before
 from _ddp_doctor.fingerprints import local, tensors_in
 from torch.nn.parallel import DataParallel
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -32,33 +33,26 @@ _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's s
 def watch():
     """The hooks of optimizers.py were registered before, so they run before these."""
     torch.nn.Module.__call__ = _watched(torch.nn.Module.__call__)
-    _note_before(dist, "init_process_group", _note_wanted)
-    _note_before(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
-    _note_before(DDP, "__init__", _note_wrapped)
-    _note_before(torch.amp.GradScaler, "step", recorder.noting("scaled"))
+    _note(dist, "init_process_group", _note_wanted)
+    _note(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
+    _note(DDP, "__init__", _note_wrapped)
+    _note(torch.amp.GradScaler, "step", recorder.noting("scaled"))
     communication.replace("all_reduce", _started)
     communication.replace("reduce", _as_with_nccl)
     scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
     scatter = scatter if hasattr(dist, scatter) else "reduce_scatter_tensor"
     for name, kind in (("all_reduce", "all-reduce"), (scatter, "reduce-scatter")):
         communication.replace(name, functools.partial(_counted, kind))
-    imports.after("torch.distributed.checkpoint", _watch_saves)
+    saves = "torch.distributed.checkpoint"
+    imports.after(saves, lambda module: _note(module, "async_save", recorder.noting("meanwhile")))
     for name in ("wait", "is_completed", "get_future"):
-        _note_before(dist.Work, name, lambda work, *_: _pending.pop(id(work), None))
+        _note(dist.Work, name, lambda work, *_: _pending.pop(id(work), None))
     recorder.at_end.append(_note_pending)
     hooks.register_optimizer_step_pre_hook(_before_step)
 
 
-def _note_before(place, name, note):
-    """Call `note` before a function, with its arguments."""
-    function = getattr(place, name)
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        note(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    setattr(place, name, wrapped)
+def _note(place, name, note):
+    setattr(place, name, before(getattr(place, name), note))
 
 
 @recorder.guarded
@@ -90,24 +84,17 @@ def _as_with_nccl(reduce):
     return wrapped
 
 
-def _watch_saves(checkpoint):
-    _note_before(checkpoint, "async_save", recorder.noting("meanwhile"))
-
-
 def _counted(kind, function):
     """FSDP sends sums in the backward pass; DDP does so elsewhere."""
-
     arguments = inspect.signature(function).bind
 
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
+    def note(*args, **kwargs):
         if _is_backward():
             group = arguments(*args, **kwargs).arguments.get("group")
             ranks = ", ".join(map(str, dist.get_process_group_ranks(group)))
             _within[f"{kind} among ranks {ranks}"] += 1
-        return function(*args, **kwargs)
 
-    return wrapped
+    return before(function, note)
 
 
 def _is_backward():
