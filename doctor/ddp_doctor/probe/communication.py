@@ -73,9 +73,9 @@ def _note_call(name, *args, **kwargs):
     given = [*args, *kwargs.values()]
     unequal = "object" in name or name.startswith(UNEVEN)
     sent = [] if unequal else tensors_in(given)
-    if name.startswith("all_gather") and any(t.requires_grad and not t.is_leaf for t in sent):
-        if recorder.count("cut") == 1:
-            recorder.fact("cut", where=recorder.where())
+    graph = torch.is_grad_enabled() and any(tensor.grad_fn for tensor in sent)
+    if graph and name.startswith("all_gather") and recorder.count("cut") == 1:
+        recorder.fact("cut", where=recorder.where())
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
     ranks = next(filter(None, map(_ranks_of, given)), None)
     aside = threading.current_thread() is not threading.main_thread()

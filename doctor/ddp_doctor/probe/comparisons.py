@@ -22,7 +22,7 @@ _unclipped = {}  # by the id of a parameter: the sketch of its gradient, if this
 def watch():
     torch.nn.modules.module.register_module_forward_hook(_after_module)
     recorder.watch(torch.autograd, "backward", _note_loss, hides=False)
-    precision.watch_clipping(_note_unclipped)
+    precision.watch_clipping(_note_unclipped, hides=False)
 
 
 def dense(gradient):

@@ -227,9 +227,11 @@ def _note_taken(batch, iterator):
     rows = max(tensors_in(batch)[:4], key=lambda t: t.ndim > 1, default=None)  # no labels
     if rows is not None and rows.ndim > 0 and len(rows) == (len(indices) or len(rows)):
         _contents += len(rows)
-        what = {"indices": indices} if indices else {"print": fingerprint(rows)}
-        what |= {"rows": [fingerprint(row) for row in rows]} if indices else {}
-        recorder.fact("content" if indices else "yielded", loader=epoch.loader, nth=epoch.nth, **what)
+        of = {"loader": epoch.loader, "nth": epoch.nth}
+        if indices:
+            recorder.fact("content", **of, indices=indices, rows=[*map(fingerprint, rows)])
+        else:
+            recorder.fact("yielded", **of, print=fingerprint(rows))
 
 
 @recorder.guarded

@@ -49,6 +49,6 @@ def _note_clip(*_, **__):
 @recorder.guarded
 def _note_norm(norm, *_, **__):
     """To read a DTensor's would be a collective."""
-    if isinstance(norm, torch.Tensor) and not hasattr(norm, "to_local"):
-        if recorder.due(number := recorder.count("norm")):
-            recorder.fact("norm", n=number, value=float(norm), where=recorder.where())
+    plain = isinstance(norm, torch.Tensor) and not hasattr(norm, "to_local")
+    if plain and recorder.due(number := recorder.count("norm")):
+        recorder.fact("norm", n=number, value=float(norm), where=recorder.where())

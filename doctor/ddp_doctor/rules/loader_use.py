@@ -105,7 +105,6 @@ def repeated_samples(run):
             epochs[fact["loader"], fact["nth"]].append(fact["print"])
         for (loader, _), prints in epochs.items():
             again = len(prints) - len({*prints})
-            if len(prints) > 3 and len(prints) / 2 <= again < len(prints) - 1:
-                yield (
-                    f"{again} of {len(prints)} looked-at batches of an epoch were like an earlier one"
-                ), loadings(run)[worker, loader]["made"]
+            if len(prints) > 3 and len(prints) // 2 <= again < len(prints) - 1:
+                told = f"{again} of {len(prints)} looked-at batches of an epoch had come before"
+                yield told, loadings(run)[worker, loader]["made"]

@@ -47,6 +47,8 @@ def cause(run, facts, one, differ) -> tuple[str, str | None]:
     unlike = not facts[0]["parts"] and any(apart(other, own[0])[0] > CLOSE for other in own)
     if unlike and apart(mean, gradient(one)[first])[0] < CLOSE:
         return ", because each rank has its own gradient: they are not averaged", line
+    if cut := run.first("cut"):
+        return ", maybe because all_gather gives no gradient back to what it gathers", cut["where"]
     loss = assigned(run, where(run.trained, "backward"))
     calls = [f for f in run.trained[0].all("collective") if f["t"] < facts[0]["t"]]
     by_hand = line if run.first("replicated") or not calls else calls[-1]["where"]
@@ -58,8 +60,6 @@ def cause(run, facts, one, differ) -> tuple[str, str | None]:
             return f", because {those} {told} {number} ranks", place
     if why := _weights(facts, one):
         return f", because {why}", loss
-    if cut := run.first("cut"):
-        return ", maybe because all_gather gives no gradient back to what it gathers", cut["where"]
     return "", line
 
 

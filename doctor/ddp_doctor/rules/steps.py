@@ -215,4 +215,4 @@ def cleared_gradients(run):
         if len({opt for opt, *_ in windows}) == 1 and 0 < since < passes and most and each:
             yield (
                 f"of the {passes} backward passes of a step, all but the last {since} are cleared"
-            ), where([worker], "cleared", "backward")
+            ), where([worker], "cleared")
