@@ -229,10 +229,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 # **Nothing happens at all.** Each agent waits for the others: 15 minutes without an endpoint, ten
 # minutes if another node is missing, and one to two minutes if a wrong name, a firewall or a
-# missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
-# which case it is (:doc:`launchers`). On every node, ``getent hosts node1`` must print the same
-# address, and not one that begins with ``127.``. Also, ``getent hosts $(hostname)`` must print the
-# node's own address.
+# missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node,
+# tells the last two apart; if it says ready, look for a missing endpoint (:doc:`launchers`). On
+# every node, ``getent hosts node1`` must print the same address, and not one that begins with
+# ``127.``. Also, ``getent hosts $(hostname)`` must print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because

@@ -89,7 +89,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #
 # For *N* = 2 the second part is bytes / bandwidth: 1,005,484 bytes over 100 Mbit/s, which is 12.5
 # MB/s, take 80 ms. The lab doubles the latency in the first part, because in gloo a sender waits
-# until the receiver has announced that it is ready (`its source
+# until the receiver has announced that it is ready (`source
 # <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a latency of 10 ms
 # costs 40 ms per step.
 #

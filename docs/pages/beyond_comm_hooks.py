@@ -153,7 +153,7 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# What a rank has not sent yet is *state*. So are the factors, with which the next step begins (a
+# What a rank has not sent yet is *state*, as are the factors, with which the next step begins (a
 # *warm start*):
 #
 # - **Memory.** The unsent part takes as much as the gradients.

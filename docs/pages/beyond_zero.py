@@ -167,8 +167,8 @@ figure.legend(loc="outside upper right", ncols=2)
 # - **Messages.** DDP's :term:`all-reduce` sends and receives about two numbers per weight on each
 #   rank (:doc:`1a_speed`). ZeRO adds half as much, because it then broadcasts each updated weight.
 #   This comes after ``backward()``, which cannot hide it.
-# - **Saving.** ``consolidate_state_dict`` sends the other ranks' parts to every rank of the node,
-#   although only the one that saves keeps them. On GPUs these messages take GPU memory.
+# - **Saving.** ``consolidate_state_dict`` sends every part but the first rank's to all ranks of the
+#   node, although only the first keeps them. On GPUs these messages take GPU memory.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
 #   also divides the gradients, and the third also the weights. PyTorch has the third stage as
 #   ``fully_shard``. :doc:`parallel_zero` writes all three by hand.

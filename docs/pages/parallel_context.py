@@ -202,8 +202,8 @@ Context parallelism: a slice of each sequence
 # - **The ring above keeps more than it needs**, because autograd keeps the scores of each round. A
 #   real one writes its own backward: it keeps one slice, sends keys and values around a second time
 #   and computes the scores again.
-# - **Scores.** Of the *T* × *T* scores per head, a process computes *T/N* rows. A fused kernel never
-#   has them all in memory. The CPU's kernel needs the mask of that size.
+# - **Scores.** Of the *T* × *T* scores per head, a process computes *T/N* rows. A fused kernel
+#   never has them all in memory. The CPU's kernel needs a mask of *T*/*N* × *T*.
 # - **Waiting.** Nothing can be computed before the all-gather is complete. Llama 3 was trained this
 #   way nevertheless, with 16 processes per sequence of 131,072 tokens (`Grattafiori et al. 2024
 #   <https://arxiv.org/abs/2407.21783>`__, section 3.3.2): it is simple, any mask fits, and attention

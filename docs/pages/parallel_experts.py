@@ -172,8 +172,8 @@ results = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
 
 figure, axes = lab.picture(
     "Shares of the tokens of eight experts in the first block, over 400 steps. Without the balancing "
-    "loss, the busiest gets several times as many as the least busy. With it, all come nearer to "
-    "an eighth.",
+    "loss, the busiest gets several times as many as the least busy. With it, the shares are nearer "
+    "together.",
     columns=2, sharey=True,
 )
 for panel, result in zip(axes, results, strict=True):
@@ -224,9 +224,11 @@ axes[0].set(ylabel="% of the tokens")
 # is wrong, or the balance is that of one rank. Rounding can also change a choice if two shares are
 # almost equal, and then the curves part for good.
 #
-# **"Split sizes doesn't match total dim 0 size", or an abort in** ``all_to_all_single``. What a
-# rank gives is not what the other takes. Over gloo, a rank that gets too few rows sees no error.
-# Exchange the numbers first, for each batch.
+# **"Split sizes doesn't match total dim 0 size".** A rank's own numbers do not add up to the rows of
+# its tensor.
+#
+# **An abort in** ``all_to_all_single``. What a rank gives is not what the other takes. Over gloo, a rank
+# that gets too few rows sees no error. Exchange the numbers first, for each batch.
 #
 # **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
 # its gradient was lost: it must be added before ``backward()``.

@@ -137,8 +137,8 @@ FSDP: each process keeps a shard
 # What it costs
 # -------------
 #
-# Here are the collectives of one process of eight in a step of two micro-batches, with the
-# sum of their whole tensors' bytes. They are counted over torch's ``fake`` backend, which answers at once and so
+# Here are the collectives of one process of eight in a step of two micro-batches, with the bytes of
+# the whole tensors. They are counted over torch's ``fake`` backend, which answers at once and so
 # says nothing about time:
 #
 # .. run::

@@ -190,8 +190,8 @@ Pipeline parallelism: each process holds some blocks
 #    and keeps its part. ``pop`` drops the state of the others.
 #
 #    **The first batch** is for dropout. In torch 2.9, the first call of a schedule makes a forward
-#    pass to find the shapes, and draws from the generator. If it comes before the generator's state
-#    is loaded, a resumed run draws what an unstopped one does.
+#    pass to find the shapes, and draws from the generator. The generator's state, loaded
+#    afterwards, undoes this draw.
 #
 # DDP reads this file, and this script reads DDP's. Here DDP trains 20 steps. A pipeline of four
 # stages resumes from its checkpoint, and so does DDP on two processes:

@@ -167,8 +167,8 @@ How far does it scale?
 #
 # Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
 # FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
-# longer than computing it. Two GPUs that share layers each keep half of the activations. So tensor
-# parallelism helps: two sequences fit at once, or a node holds all shards.
+# longer than computing it. Two GPUs that share layers each keep half of the activations. That
+# leaves room for two sequences at once, or for all shards in a node.
 
 # %%
 import lab

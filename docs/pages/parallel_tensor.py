@@ -103,10 +103,10 @@ Tensor parallelism: a part of every layer
 #    ``swap`` changes the order of the rows from (q, k, v) × ranks to ranks × (q, k, v), before they
 #    are divided. Then a rank's part has the queries, keys and values of the same heads.
 #
-#    **The file** has the usual order: ``_save_checkpoint`` swaps back, and ``_load_checkpoint`` swaps
-#    again. So DDP, FSDP or another number of ranks can resume from it. AdamW's averages have the
-#    order of the weights. ``qkv`` finds both, by the weights' names and by the numbers that the
-#    optimizer gives them: first the matrices, then the vectors, as in ``parameter_groups``.
+#    **The file** has the usual order: ``_save_checkpoint`` swaps back, and ``_load_checkpoint``
+#    swaps again. So DDP, FSDP or another number of ranks can resume from it. AdamW's averages have
+#    the order of the weights. ``qkv`` finds the weights by name, and the averages by the
+#    optimizer's numbers: first the matrices, then the vectors, as in ``parameter_groups``.
 #
 # Now the losses are those of DDP:
 #

@@ -101,9 +101,9 @@ Two dimensions: FSDP and tensor parallelism together
 # **The weights have the right shape and are wrong.** To put rows in order, ``full_tensor()`` must
 # know how they were cut: first by ``split``, then by ``fully_shard``. ``DTensor`` notes that as
 # ``_StridedShard``. In torch 2.13, a weight split by hand with ``_StridedShard``, then by
-# ``fully_shard``, comes back with rows mixed or lost, without an error. This is why
-# ``tensor_parallel.py`` orders heads by ``swap``, before and after. Compare a saved file with one
-# of DDP before you trust it.
+# ``fully_shard``, comes back with rows mixed or lost, without an error. So ``tensor_parallel.py``
+# swaps heads before the split, and in each file. Compare a saved file with one of DDP before you
+# trust it.
 #
 # **"2 sequential all_reduce operations will be performed" or "2 sequential all_gather operations".**
 # A norm or a whole tensor is collected along one dimension, then along the other. It is correct, and

@@ -173,7 +173,7 @@ figure.legend(loc="outside upper right", ncols=3)
 # This script gathers all weights at once, so *during* a step each process needs room for the whole
 # model and its gradient. Real implementations divide the model into layers, or groups of them, and
 # gather each one before it computes and free it afterwards. ``backward()`` gathers each again, so
-# each weight costs 3 numbers. It scatters each layer's gradient when that is complete, so sending
+# each weight costs 3 numbers. Each layer's gradient is scattered when it is complete, so sending
 # overlaps computing.
 #
 # PyTorch has stage 1 as ``ZeroRedundancyOptimizer`` (:doc:`beyond_zero`), and stage 3, layer by

@@ -91,6 +91,7 @@ KINDS = {
         " loader: of the last batch, if few such passes came since a backward pass",
         "live through loader where",
     ),
+    "averages": _kind("the BatchNorm statistics of evaluation number n", "n prints where"),
     "causality": _kind(
         "the targets are the inputs shifted by one; moved: by how much the last token changed"
         " earlier outputs",

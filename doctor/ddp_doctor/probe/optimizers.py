@@ -198,9 +198,10 @@ def state_of(optimizer):
 
 
 def _splits_a_layer(parameter):
-    """Whether it is split other than by FSDP, which splits the first dimension over one mesh."""
+    """Whether it is split other than by FSDP, whose shards divide the first dimension once."""
     placements = getattr(parameter, "placements", ())
-    return len(placements) > 1 or any(not one.is_shard(0) for one in placements)
+    shards = [one for one in placements if not one.is_replicate()]
+    return len(shards) > 1 or any(not one.is_shard(0) for one in shards)
 
 
 def _each(parameters):

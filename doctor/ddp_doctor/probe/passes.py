@@ -183,6 +183,12 @@ def _note_evaluation(module, trained):
         if recorder.count(f"evaluation in train mode {of}") == 1:
             where, kind = recorder.where(), type(module).__name__
             recorder.fact("evaluation", live=live, through=kind, loader=of, where=where)
+    elif begun and trained and is_one_of_several() and not module.training:
+        averages = [m.running_mean for m in module.modules() if isinstance(m, _BatchNorm)]
+        if any(one is not None for one in averages) and recorder.due(recorder.count("averages")):
+            prints = [fingerprint(one) for one in averages if one is not None]
+            recorder.fact("averages", n=recorder.counts["averages"], prints=prints,
+                          where=recorder.where())  # fmt: skip
 
 
 def _live(module):

@@ -115,6 +115,19 @@ def names_differ_in_order(run):
                 ), fact["where"]
 
 
+@rule("note")
+def buffers_differ(run):
+    """Each rank evaluates with its own statistics of BatchNorm.
+
+    DDP copies rank 0's to the others before each of its passes, but not before one of the module
+    inside, nor with `broadcast_buffers=False`. Call the DDP object, broadcast the buffers before an
+    evaluation, or use SyncBatchNorm.
+    """
+    facts = [*matched(run.replicas, "averages", "n").values()]
+    if facts and all(len({str(fact["prints"]) for fact in each}) > 1 for each in facts):
+        yield f"in all {len(facts)} looked-at passes", facts[0][0]["where"]
+
+
 @rule("error")
 def group_of_one(run):
     """A group that should join the ranks has one rank.

@@ -215,7 +215,20 @@ def resume_differs(run):
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
               resume_data)  # fmt: skip
     if not any(any(one(run)) for one in others) and not any(diverged(run.reference)):
-        yield "two undisturbed runs ended with equal weights, the killed one did not", None
+        told = "two undisturbed runs ended with equal weights, the killed one did not"
+        yield next(_other_batch(run, told), (told, None))
+
+
+def _other_batch(run, told):
+    """Whether the first step after the restart has other samples than in the undisturbed run."""
+    last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"])
+    undisturbed = {worker.rank: worker for worker in run.reference.trained}
+    pairs = [(w, undisturbed[w.rank]) for w in killed_run.again(run) if w.rank in undisturbed]
+    batches = [(_batch(now), _batch(known, _after(known, last))) for now, known in pairs]
+    sides = zip(*batches, strict=True)
+    rows = [[row for one in side if one for row in one["rows"]] for side in sides]
+    if rows and all(rows) and not {*rows[0]} & {*rows[1]}:
+        yield f"{told}; its first batch has other samples", batches[0][0]["where"]
 
 
 def unexamined(run) -> Iterator[str]:

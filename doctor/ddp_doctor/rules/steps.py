@@ -41,7 +41,8 @@ def eval_in_train_mode(run):
     by its samples. Call `model.eval()` before it, and `model.train()` after it.
     """
     trains = stepped_on(run)  # a pass on one of its batches is part of a training step
-    for fact in [fact for fact in run.all("evaluation") if fact["loader"] not in trains][:1]:
+    found = [fact for fact in run.all("evaluation") if fact["loader"] not in trains]
+    for fact in [fact for fact in found if not _finds_statistics(run, fact, trains)][:1]:
         kind = f"evaluation in train mode {fact['loader']}"
         workers = run.trained or run.attempts[0].workers
         number = max(worker.counts.get(kind, 2) for worker in workers)
@@ -60,6 +61,13 @@ def eval_in_train_mode(run):
                     f"{fact['through']} ran in train mode, with gradients that no backward pass "
                     f"used: {_live(fact)}"
                 ), fact["where"]
+
+
+def _finds_statistics(run, fact, trains):
+    """Whether these are passes on the training's batches that BatchNorm's statistics come from."""
+    alone = all("BatchNorm" in name for name in fact["live"])
+    passes = [epoch for epoch in run.all("epoch") if epoch["loader"] in trains]
+    return alone and any(one["did"]["evaluation"] and not one["did"]["step"] for one in passes)
 
 
 @rule("warning")
