@@ -135,7 +135,7 @@ class Trainer:
         self.scaler.scale(loss / self.train_data.accumulation).backward()
         return loss.detach()
 
-    @implicit_replication()  # the norm is that of shards and of whole tensors
+    @implicit_replication()  # the norm may be of shards and whole tensors
     def _run_step(self, step):
         self.optimizer.zero_grad()
         totals = torch.zeros(2, device=self.device)  # summed loss, count

@@ -17,7 +17,8 @@ from .verdicts import Finding
 
 # Frames of the probe (the line that names the file, and its code) and of C++.
 NOT_THEIRS = re.compile(
-    r' *File "[^"\n]*/(ddp_doctor|workshop)/probe/.*\n(    (?! *File ").*\n)*'
+    r'(?m:^)(\[rank\d+\]:)? *File "[^"\n]*/(ddp_doctor|workshop)/probe/.*\n'
+    r'((\[rank\d+\]:)?    (?! *File ").*\n)*'
     r"|(?m:^(frame #|Exception raised from).*\n)"
 )
 

@@ -77,8 +77,8 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # .venv/bin/activate`` and, in the same folder, the commands. Each block was recorded in a fresh
 # copy of the folder, unless it uses a file that a block before it made. If a block finds a
 # checkpoint or a folder where the page's run found none, move into another fresh clone, or delete
-# ``*.pt*``, ``*.mmap``, ``node1``, ``node2``, ``first``, ``second``, ``group0`` and ``group1``, and
-# start again.
+# ``*.pt*``, ``*.mmap``, ``node1``, ``node2``, ``first``, ``second``, ``group0``, ``group1`` and
+# ``logs``, and start again.
 #
 # .. not-run:: the machine that builds this page is already set up
 #

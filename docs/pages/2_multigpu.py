@@ -89,7 +89,7 @@ Multi-GPU training
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
-#    On a Mac, it would send only MPS tensors, but this script's are on the CPU.
+#    On a Mac, that one would send only MPS tensors, but this script's are on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #

@@ -82,7 +82,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # The prediction
 # --------------
 #
-# ``predicted`` counts a step as that of both nodes without sending, plus the all-reduce of
+# ``predicted`` is a step of both nodes without sending, plus the all-reduce of
 # :doc:`1a_speed`:
 #
 #    2 (*N* − 1) × latency + 2 (*N* − 1) / *N* × bytes / bandwidth

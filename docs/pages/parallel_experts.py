@@ -41,8 +41,8 @@ Experts: each token is computed by a part of the model
 #    :edit: many-for-one
 #    :confirmed: 387e3f74f4de
 #
-#    **The generator** draws the same initial weights on all ranks, and does not disturb those of the
-#    rest. There are no biases, as in Mixtral.
+#    **The generator** draws the same experts on all ranks, and does not disturb the other weights.
+#    There are no biases, as in Mixtral.
 #
 # .. run::
 #    :expect: (?s)Step +5 \| train loss 4\.1782.*Step +20 \| train loss 3\.8389

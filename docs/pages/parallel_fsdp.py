@@ -91,7 +91,7 @@ FSDP: each process keeps a shard
 # -------------------------------
 #
 # The checkpoint of ``fsdp@2`` has the shards of the process that wrote it, so half of the model is
-# lost. A checkpoint of whole tensors is useful for longer: it resumes on any number of processes.
+# lost. A checkpoint of whole tensors loses nothing, and resumes on any number of processes.
 #
 # .. lesson-diff:: fsdp
 #    :edit: save-whole-tensors

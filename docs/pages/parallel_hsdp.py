@@ -48,7 +48,7 @@ HSDP: a copy per node, a shard per GPU
 #
 #    python -m tools.series run --probe hsdp --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
 #
-# FSDP and DDP gave the same loss (:doc:`parallel_fsdp`). For each of the four sharded modules there
+# FSDP and DDP gave this loss, too (:doc:`parallel_fsdp`). For each of the four sharded modules there
 # is now a reduce-scatter among the two processes of the node. Then each process has its shard's
 # gradient, averaged over its node. An all-reduce averages it with that of the same shard on the
 # other node.
@@ -125,7 +125,7 @@ HSDP: a copy per node, a shard per GPU
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
 #
-# **"IndexError: list index out of range" in** ``fully_shard`` **on one node, or a hang there.** The
+# **"IndexError: list index out of range", or a hang, in** ``fully_shard`` **on one node.** The
 # nodes started different numbers of processes, so they compute different shapes. A rank outside its
 # own mesh fails. The others wait.
 

@@ -160,8 +160,8 @@ Pipeline parallelism: each process holds some blocks
 #    those outside. The copies have equal initial weights, since all ranks build the model from one
 #    seed, and now equal gradients, so they stay equal.
 #
-#    **The norm.** Squares of norms add up. The tied weight counts once, on the first stage. This comes
-#    after the sum of its gradients, because the norm of a sum is not the sum of norms.
+#    **The norm.** Squares of norms add up. The tied weight counts once, on the first stage. The
+#    norm comes after the sum of its gradients: the norm of a sum is not the sum of norms.
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8287.*20 all-reduces of 3216 numbers
@@ -189,8 +189,8 @@ Pipeline parallelism: each process holds some blocks
 #    **Loading** comes before the memory is freed: each rank loads the whole checkpoint into host memory,
 #    and keeps its part. ``pop`` drops the state of the others.
 #
-#    **The first batch** is for dropout. In torch 2.9, the first call of a schedule makes a forward
-#    pass to find the shapes, and draws from the generator. The generator's state, loaded
+#    **The batch run here** is for dropout. In torch 2.9, the first call of a schedule makes a
+#    forward pass to find the shapes, and draws from the generator. The generator's state, loaded
 #    afterwards, undoes this draw.
 #
 # DDP reads this file, and this script reads DDP's. Here DDP trains 20 steps. A pipeline of four

@@ -98,9 +98,9 @@ How far does it scale?
 #
 # - **Measure as in training.** Each collective comes after some computing. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
-# - **Do not count waiting twice.** The first rank to arrive waits for the last, so each rank
-#   measures another time. That of the last one is the collective's. The column "waits" is how much
-#   later the last rank came, in all-reduces.
+# - **Do not count waiting twice.** The first rank to arrive waits for the last, so the times
+#   differ: that of the last is the collective's. The column "waits" is how much later the last rank
+#   came, in all-reduces.
 # - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
 #   weights out of it. The step over ``fake`` has these copies.
 #

@@ -50,7 +50,7 @@ Tensor parallelism: a part of every layer
 #
 # .. lesson-diff:: tensor_parallel
 #    :edit: split-each-layer
-#    :confirmed: 7cf1e0a5b1dc
+#    :confirmed: 55e1b0574215
 #
 #    **The split.** ``parallelize_module`` does what ``Enter`` and ``Leave`` do: it replaces the
 #    weights of the named layers by ``DTensor`` shards, and adds hooks that send. ``ColwiseParallel``
@@ -203,7 +203,7 @@ Tensor parallelism: a part of every layer
 # does not know, often a kernel of your own. Call it on ``to_local()``.
 #
 # **Gradients are averaged by hand.** These ranks have one batch, so there is nothing to average.
-# ``dist.all_reduce(p.grad)`` refuses a split weight with the message above; over ``to_local()`` it
+# ``dist.all_reduce(p.grad)`` refuses a split weight with the last message; over ``to_local()`` it
 # would mix gradients of different columns. (DDP refuses the model: see "got mixed" above.)
 
 # %% [markdown]

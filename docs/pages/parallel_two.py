@@ -41,7 +41,7 @@ Two dimensions: FSDP and tensor parallelism together
 #    time, since the meshes cannot be mixed there either.
 #
 #    **Nothing else changes.** ``full_tensor`` collects shards from both dimensions, and
-#    ``distribute_tensor`` cuts by both, so the file is again that of all other scripts.
+#    ``distribute_tensor`` cuts by both, so the file is again that of DDP and FSDP.
 #
 # Each of four processes keeps a quarter of the model, and the losses are those of
 # :doc:`parallel_tensor`. torch writes warnings about this mesh, which ``grep`` leaves out here:
@@ -81,7 +81,7 @@ Two dimensions: FSDP and tensor parallelism together
 #   1/(*nodes* × *local*). Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. All GPUs of a node send at once:
-#   of 4 nodes of 8, each sends ¾ of all weights per all-gather, and with FSDP alone almost all.
+#   with 4 nodes of 8, a node sends ¾ of all weights per all-gather, and with FSDP alone almost all.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.
 # - **The shape is yours.** ``LOCAL_WORLD_SIZE`` is a good default. A row of 4 on nodes of 8 GPUs, with

@@ -32,9 +32,9 @@ Groups that go on without a restart: torchft
 #    ten times a second that it is alive.
 #
 #    **The manager** belongs to a process. In ``start_quorum`` it asks the lighthouse for the
-#    *quorum*, the groups that make the next step. If these are others than before, it makes a new
-#    process group of all processes that have the same rank, one per group.
-#    ``use_async_quorum=False`` makes it wait for the answer.
+#    *quorum*, the groups that make the next step. If these have changed, it makes a new process
+#    group: of each group, the process with the same rank. ``use_async_quorum=False`` makes it wait
+#    for the answer.
 #
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
 #    ``start_quorum`` copies the state of one group to all, over HTTP. Later it does so for a group that
@@ -147,9 +147,9 @@ axes.legend()
 #    python docs/labs/groups.py parallel.without_restart 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #    torchrun --standalone --nproc_per_node=2 multinode.py 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #
-# The numbers of both groups add up. With steps of a second, it is little. ``use_async_quorum=True``
+# The groups' numbers add up. With steps of a second, that time is little. ``use_async_quorum=True``
 # asks during ``forward()``, but then a newcomer's first gradient does not count. torchft's own
-# ``DistributedDataParallel`` averages buckets while ``backward()`` runs.
+# ``DistributedDataParallel`` averages buckets, and ``backward()`` waits for each.
 #
 # **Samples.** Until a lost group is back, no group trains on its samples, and the batch is smaller.
 # The learning rate stays.

@@ -299,7 +299,7 @@ From your script to DDP
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       Each rank draws the same *k* × *world size* indices, from a generator seeded with the epoch.
+#       Each rank draws the same indices, *k* for each rank, from a generator seeded with the epoch.
 #       Keep ``indices[rank::world_size]``.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
