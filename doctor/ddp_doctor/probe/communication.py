@@ -74,7 +74,8 @@ def _note_call(name, *args, **kwargs):
     unequal = "object" in name or name.startswith(UNEVEN)
     sent = [] if unequal else tensors_in(given)
     graph = torch.is_grad_enabled() and any(tensor.grad_fn for tensor in sent)
-    if graph and name.startswith("all_gather") and recorder.count("cut") == 1:
+    gathers = name.startswith("all_gather") and not name.endswith("_autograd")
+    if graph and gathers and recorder.count("cut") == 1:
         recorder.fact("cut", where=recorder.where())
     size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
     ranks = next(filter(None, map(_ranks_of, given)), None)

@@ -147,7 +147,7 @@ KINDS = {
     ),
     "cleared": _kind("zero_grad cleared what a backward pass had left for a step", "where"),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
-    "norm": _kind("clipping number n found this norm", "n value where"),
+    "norm": _kind("clipping number n found this norm; most: the limit", "n value most where"),
     "projected": _kind(
         "the gradient of a step, with --parity: of each parameter its name and a sketch, and one"
         " before clipping; parts: of this rank's shards, so the sums over the ranks count; outputs:"
@@ -181,7 +181,7 @@ KINDS = {
         "of step inside shape print where",
     ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
-    "yielded": _kind("a batch of samples without an index", "loader nth print"),
+    "yielded": _kind("a batch of samples without an index", "loader nth workers print"),
     "cut": _kind("all_gather got a tensor that requires a gradient, and gives none", "where"),
     # files
     "saved": _kind(

@@ -20,7 +20,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         others = (one for one in sys.meta_path if not isinstance(one, _Finder))
         asked = (one for one in others if hasattr(one, "find_spec"))  # an old finder has none
         found = (one.find_spec(name, path, target) for one in asked)
-        spec = next(filter(None, found), None)
+        thens = _coming.pop(name)  # another finder may ask all others, and so this one
+        try:
+            spec = next(filter(None, found), None)
+        finally:
+            _coming[name] = thens
         if spec and spec.loader:
             run = spec.loader.exec_module
 

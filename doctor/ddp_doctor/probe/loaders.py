@@ -29,7 +29,7 @@ CONTENTS = 2048  # samples whose content is compared
 DID = ("step", "forward", "evaluation")
 
 _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
-_numbers = {}  # of the loaders; alike on all ranks, though one may have more loaders
+_numbers = {}  # by id: a loader, its number; alike on all ranks, though one may have more
 _bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
 _coming = []  # those whose iterator is being made, or a persistent one begins anew
@@ -80,28 +80,30 @@ def watch():
     recorder.at_end.append(_end_all)
 
 
+@recorder.guarded
 def _note_made(made, *_, **__):
     _made[made] = recorder.where()
 
 
 def _number_of(loader):
-    if loader not in _numbers:
+    if id(loader) not in _numbers:
         made = _made.get(loader)
-        before = sum(_made.get(other) == made for other in _numbers)
-        _numbers[loader] = zlib.crc32(f"{made} {before}".encode())
-    return _numbers[loader]
+        before = sum(_made.get(other) == made for other, _ in _numbers.values())
+        _numbers[id(loader)] = loader, zlib.crc32(f"{made} {before}".encode())
+    return _numbers[id(loader)][1]
 
 
 @recorder.guarded
 def _prepare(loader):
     """Its workers may start now, and draw the first batches. An earlier epoch has ended."""
     recorder.fact("loader")
+    _coming.append(None)
     number = _number_of(loader)
     for key in [key for key, epoch in _epochs.items() if epoch.loader == number]:
         _epochs.pop(key).end()
     epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1)
     draws.coming = number, epoch.nth
-    _coming.append(epoch)
+    _coming[-1] = epoch
 
 
 @recorder.guarded
@@ -119,7 +121,8 @@ def epoch_of(fetcher):
 
 @recorder.guarded
 def _begin(iterator, loader):
-    epoch = _coming.pop()
+    if (epoch := _coming.pop()) is None:  # an unhashable loader
+        return
     if id(iterator) in _epochs:  # of another one that is gone
         _epochs.pop(id(iterator)).end()
     epoch.iterator, _epochs[id(iterator)] = weakref.ref(iterator), epoch
@@ -230,8 +233,8 @@ def _note_taken(batch, iterator):
         of = {"loader": epoch.loader, "nth": epoch.nth}
         if indices:
             recorder.fact("content", **of, indices=indices, rows=[*map(fingerprint, rows)])
-        else:
-            recorder.fact("yielded", **of, print=fingerprint(rows))
+        elif iterator._num_workers > 1 and rows.ndim > 1:  # not labels alone
+            recorder.fact("yielded", **of, workers=iterator._num_workers, print=fingerprint(rows))
 
 
 @recorder.guarded

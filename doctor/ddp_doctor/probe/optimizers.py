@@ -21,7 +21,7 @@ _passed, _zeroed = {}, {}  # by number: the backward passes until its last step,
 _ended = {}  # by number: how many iterations over loaders had ended at its last step
 _windows = {}  # by number, passes between steps, those since zero_grad, and what ended meanwhile
 _recent = {}  # by number: one that stepped, and how many steps of all there were
-_numbers = weakref.WeakKeyDictionary()  # by optimizer
+_numbers = {}  # by id: an optimizer may be unhashable
 
 
 def watch():
@@ -68,9 +68,10 @@ def _note_before_step(optimizer, closure):
 
 def number_of(optimizer):
     """A script may make a new one each epoch."""
-    if optimizer not in _numbers:
-        _numbers[optimizer] = recorder.count("optimizer") - 1
-    return _numbers[optimizer]
+    if id(optimizer) not in _numbers:
+        _numbers[id(optimizer)] = recorder.count("optimizer") - 1
+        weakref.finalize(optimizer, _numbers.pop, id(optimizer)).atexit = False
+    return _numbers[id(optimizer)]
 
 
 def _is_one_to_look_at(number):
@@ -100,19 +101,20 @@ def _note_after_each(optimizer, opt):
 
 def made(optimizer):
     """How many steps it made."""
-    return steps.get(_numbers.get(optimizer), 0)
+    return steps.get(_numbers.get(id(optimizer)), 0)
 
 
 @recorder.guarded
 def _note_zeroed(owner, *_, **__):
-    """A model's own zero_grad counts for all optimizers."""
-    one = _numbers.get(owner) if isinstance(owner, torch.optim.Optimizer) else None
-    made = recorder.counts.get("backward", 0)
-    for opt in _passed if one is None else [one]:
-        lost = made > max(_passed.get(opt, made), _zeroed.get(opt, 0))
-        if lost and recorder.count("cleared") == 1:
-            recorder.fact("cleared", where=recorder.where())
-        _zeroed[opt] = made
+    """A model's own zero_grad counts for all optimizers of its parameters."""
+    made, module = recorder.counts.get("backward", 0), isinstance(owner, torch.nn.Module)
+    own = {*map(id, owner.parameters() if module else parameters_of(owner))}
+    for opt, (optimizer, _) in _recent.items():
+        if not own.isdisjoint(map(id, parameters_of(optimizer))):
+            lost = made > max(_passed.get(opt, made), _zeroed.get(opt, 0))
+            if lost and recorder.count("cleared") == 1:
+                recorder.fact("cleared", where=recorder.where())
+            _zeroed[opt] = made
 
 
 def _note_window(opt):

@@ -1,5 +1,7 @@
 """Watch mixed precision: in which order gradients are unscaled and clipped."""
 
+import math
+
 import _ddp_doctor as recorder
 import torch
 
@@ -47,8 +49,10 @@ def _note_clip(*_, **__):
 
 
 @recorder.guarded
-def _note_norm(norm, *_, **__):
-    """To read a DTensor's would be a collective."""
+def _note_norm(norm, parameters=None, max_norm=math.inf, *_, **__):
+    """To read a DTensor's would be a collective, and a capturing GPU cannot be read."""
     plain = isinstance(norm, torch.Tensor) and not hasattr(norm, "to_local")
-    if plain and recorder.due(number := recorder.count("norm")):
-        recorder.fact("norm", n=number, value=float(norm), where=recorder.where())
+    captured = plain and norm.is_cuda and torch.cuda.is_current_stream_capturing()
+    if plain and not captured and recorder.due(number := recorder.count("norm")):
+        value, most = float(norm), float(max_norm)
+        recorder.fact("norm", n=number, value=value, most=most, where=recorder.where())

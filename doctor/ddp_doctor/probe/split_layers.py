@@ -42,7 +42,7 @@ def _note_parallel(module, *_, **__):
 
 
 @recorder.guarded
-def _note_fsdp(module, *_, **__):
+def _note_fsdp(module, /, *_, **__):
     """In a group of one, it reduces no gradient."""
     _note_split(type(module).__name__, [module.process_group.size()])
 

@@ -162,9 +162,9 @@ def wrapped_names(run):
 def keys_unmatched(run):
     """A checkpoint was loaded, but many of its keys have no place in the model.
 
-    With `strict=False` this is no error, and the training begins with weights that are not those
-    of the file. Remove what wrappers add to the keys, or add it; look at what `load_state_dict`
-    returns.
+    With `strict=False` PyTorch accepts this, and the training begins with weights that are not
+    those of the file. Remove what wrappers add to the keys, or add it; look at what
+    `load_state_dict` returns.
     """
     for worker in run.ranks or run.attempts[0].workers:
         main = max((fact["numbers"] for fact in worker.all("first")), default=0)

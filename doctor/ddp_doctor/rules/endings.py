@@ -5,7 +5,7 @@ import signal
 from itertools import zip_longest
 
 from ..jobs import starters
-from ..recorded_run import Worker, lost, matched
+from ..recorded_run import Worker, lost, matched, shown
 from ..rule import rule
 from .drawn_samples import loadings
 from .wording import branches, constants, exception, ranks, trees, where
@@ -215,7 +215,17 @@ def unequal_steps(run):
 
 
 def _unequal_batches(run):
-    """An epoch in which one rank's loader came to its end and another one's went on."""
+    """An epoch in which one rank's loader came to its end and another one's went on.
+
+    Not if they leave the loop together, or begin their shares again.
+    """
+    if run.status == 0 and len({worker.number_of_steps for worker in run.replicas}) == 1:
+        return None
+    for facts in matched(run.trained, "loading", "loader", "nth").values() if run.status else ():
+        own = [f for f in facts if f["size"] and f["batch_size"] and not f["replicas"]]
+        batches = [-(-fact["size"] // fact["batch_size"]) for fact in own]
+        if len({*batches}) > 1:  # a rank that is killed tells of no epoch
+            return f"an epoch has {shown(batches)} batches on the ranks", own[0]["made"]
     for facts in matched(run.trained, "epoch", "loader", "nth").values():
         pairs = sorted(zip(facts, run.trained, strict=True), key=lambda pair: pair[0]["taken"])
         (least, short), (most, long) = pairs[0], pairs[-1]

@@ -86,7 +86,7 @@ def first_batch_only(run):
         begun = defaultdict(list)
         for epoch in epochs_of(worker, loader):
             part = epoch["drawn"] * (fact["replicas"] or 1) < (fact["size"] or 0)
-            if part and epoch["taken"] == 1 and not epoch["whole"]:
+            if part and epoch["taken"] == 1 and not (epoch["whole"] or epoch["did"]["evaluation"]):
                 begun[epoch["order"]].append(epoch["where"])
         if len(lines := max(begun.values(), key=len, default=[])) > 4:
             yield f"{len(lines)} steps had the same batch", lines[-1]
@@ -102,9 +102,10 @@ def repeated_samples(run):
     for worker in run.trained[:1]:
         epochs = defaultdict(list)
         for fact in worker.all("yielded"):
-            epochs[fact["loader"], fact["nth"]].append(fact["print"])
-        for (loader, _), prints in epochs.items():
-            again = len(prints) - len({*prints})
-            if len(prints) > 3 and len(prints) // 2 <= again < len(prints) - 1:
-                told = f"{again} of {len(prints)} looked-at batches of an epoch had come before"
+            epochs[fact["loader"], fact["nth"], fact["workers"]].append(fact["print"])
+        for (loader, _, number), prints in epochs.items():
+            begins = range(0, min(len(prints), 8) - number + 1, number)
+            turns = [{*prints[begin : begin + number]} for begin in begins]
+            if len(set.union(*turns, set())) == len(turns) > 1:  # each turn has a batch of its own
+                told = f"in {len(turns)} turns, the {number} workers yielded the same batch"
                 yield told, loadings(run)[worker, loader]["made"]

@@ -47,20 +47,23 @@ def cause(run, facts, one, differ) -> tuple[str, str | None]:
     unlike = not facts[0]["parts"] and any(apart(other, own[0])[0] > CLOSE for other in own)
     if unlike and apart(mean, gradient(one)[first])[0] < CLOSE:
         return ", because each rank has its own gradient: they are not averaged", line
-    if cut := run.first("cut"):
-        return ", maybe because all_gather gives no gradient back to what it gathers", cut["where"]
     loss = assigned(run, where(run.trained, "backward"))
     calls = [f for f in run.trained[0].all("collective") if f["t"] < facts[0]["t"]]
     by_hand = line if run.first("replicated") or not calls else calls[-1]["where"]
-    for factor, told, place in (
-        (number, "summed over", by_hand), (1 / number, "divided once too often by", loss)
-    ):  # fmt: skip
-        if all(ratio and abs(ratio / factor - 1) < CLOSE for _, ratio in differ):
-            those = "all are" if len(differ) == len(one["names"]) else "these alone are"
-            return f", because {those} {told} {number} ranks", place
+    those = "all are" if len(differ) == len(one["names"]) else "these alone are"
+    if _times(number, differ):
+        return f", because {those} summed over {number} ranks", by_hand
+    if cut := run.first("cut"):
+        return ", maybe because all_gather gives no gradient back to what it gathers", cut["where"]
+    if _times(1 / number, differ):
+        return f", because {those} divided once too often by {number} ranks", loss
     if why := _weights(facts, one):
         return f", because {why}", loss
     return "", line
+
+
+def _times(factor, differ):
+    return all(ratio and abs(ratio / factor - 1) < CLOSE for _, ratio in differ)
 
 
 def _weights(facts, one):

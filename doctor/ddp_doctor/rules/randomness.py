@@ -30,8 +30,8 @@ def ranks_draw_alike(run):
     """Workers of all ranks draw the same random numbers for their samples.
 
     The ranks had equal random states when the loader started its workers. Seed with the rank, after
-    the model is made: `torch.manual_seed(seed + rank)`. If all ranks shuffle in one order and take
-    their parts of it, give the shuffle a generator with a common seed.
+    the model is made: `torch.manual_seed(seed + rank)`. But if all ranks shuffle in one order and
+    take their parts of it, seed that shuffle alike.
     """
     for name, how, loading in _alike(run):
         if name in GLOBAL and how == [RANKS]:

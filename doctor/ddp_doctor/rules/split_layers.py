@@ -38,7 +38,8 @@ def clipped_by_shard(run):
     parts = holds_parts(run) or any(fact["sharded"] for fact in run.all("first"))
     facts = [*matched(run.replicas, "norm", "n").values()] if parts else []
     norms = [sorted(fact["value"] for fact in each) for each in facts]
-    if len(norms) > 2 and all(least < 0.999 * most for least, *_, most in norms):
+    clips = any(fact["value"] > fact["most"] for each in facts for fact in each)
+    if clips and len(norms) > 2 and all(one[0] < 0.999 * one[-1] for one in norms):
         told = f"{norms[0][0]:.4g} and {norms[0][-1]:.4g}"
         yield f"the ranks' norms differ in all {len(norms)} looked-at steps; first {told}", (
             facts[0][0]["where"]

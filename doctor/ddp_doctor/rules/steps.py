@@ -4,7 +4,7 @@ import re
 
 from ..rule import rule
 from .drawn_samples import epochs_of, stepped_on
-from .wording import times, where
+from .wording import lines_with, times, where
 
 
 @rule("error")
@@ -207,7 +207,7 @@ def windows_left_over(run):
             ), where([worker], "step")
 
 
-@rule("error")
+@rule("warning")
 def cleared_gradients(run):
     """Gradients are accumulated, but `zero_grad` clears them between the micro-batches.
 
@@ -220,7 +220,9 @@ def cleared_gradients(run):
         most = 2 * times > sum(one[-1] for one in windows) > 2
         epochs = epochs_of(worker)  # with two passes on a batch, the first may have another purpose
         each = any(epoch["taken"] >= passes * epoch["did"]["step"] for epoch in epochs)
-        if len({opt for opt, *_ in windows}) == 1 and 0 < since < passes and most and each:
+        adds = lines_with(run, r"\.grad\s*=(?!=)|\.grad\.(copy_|add_|clone)\b|\+= \w+\.grad\b")
+        alone = len({opt for opt, *_ in windows}) == 1 and not adds  # by hand
+        if alone and 0 < since < passes and most and each:
             yield (
                 f"of the {passes} backward passes of a step, all but the last {since} are cleared"
             ), where([worker], "cleared")

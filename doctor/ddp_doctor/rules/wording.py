@@ -73,7 +73,8 @@ def branches(run: Run, place: str | None) -> tuple[str | None, str | None]:
     """The `if` around a line of a function; or else the only one that leaves a loop around it."""
     function, file, line = _function(run, place)
     around = [node for node in ast.walk(function) if _has(node, line) and line != node.lineno]
-    if ifs := [node for node in around if isinstance(node, ast.If)]:
+    ifs = [node for node in around if isinstance(node, ast.If)]
+    if ifs := [node for node in ifs if "__name__" not in ast.unparse(node.test)]:
         return f"{file}:{ifs[-1].lineno}", None
     for loop in [node for node in around if isinstance(node, ast.For | ast.While)][:1]:
         inside = [node for node in ast.walk(loop) if isinstance(node, ast.If)]
