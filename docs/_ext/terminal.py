@@ -7,7 +7,7 @@
 
 The body is shell lines, and `line` the number of the one whose output is shown. Each line of that
 begins with the seconds since the start, as kill.py's do. The lines are recorded like those of the
-directive `run`, so equal lines share one run; `elsewhere` means the same. The page has the whole
+directive `run`, so equal lines share one run; other options mean the same. The page has the whole
 text; docs/_static/terminal.js plays it.
 """
 
@@ -25,13 +25,15 @@ TIMED = re.compile(r" *([\d.]+) s +(?:\| ?)?(.*)")
 
 
 class Terminal(SphinxDirective):
-    option_spec: ClassVar = {"line": int, "elsewhere": directives.unchanged_required}
+    option_spec: ClassVar = {
+        "line": int, "status": int, "elsewhere": directives.unchanged_required,
+    }  # fmt: skip
     has_content = True
 
     def run(self):
         ran = recorded(self, lines_of(self)).ran[self.options["line"] - 1]
         timed = [TIMED.match(line) for line in ran.output.rstrip("\n").split("\n")]
-        if ran.status:
+        if ran.status != self.options.get("status", 0):
             raise self.error(f"status {ran.status}: {ran.line}\n{ran.output}")
         if not all(timed):
             raise self.error(f"not every line begins with its time:\n{ran.output}")
