@@ -51,7 +51,7 @@ def write(one: Diagnosis, everything: bool):
     A launcher may have printed a screen of tracebacks, so this one ends with all that matters: if
     it is too long, a line about each of the last findings is enough.
     """
-    width, height = shutil.get_terminal_size((100, 50))
+    width, height = shutil.get_terminal_size((88, 50))
     heads = [f"── ddp-doctor: {header(job)}" for job in one.jobs]
     if mapped := dict.fromkeys(fact["what"] for fact in one.run.all("mapped")):
         heads.append(f"replaced: {', '.join(mapped)}")
@@ -89,7 +89,7 @@ def _block(finding, whole, width):
 
 
 def _filled(text, width):
-    return textwrap.fill(text, min(100, width), subsequent_indent="    ")
+    return textwrap.fill(text, min(88, width), subsequent_indent="    ")
 
 
 def as_json(one: Diagnosis) -> dict:
