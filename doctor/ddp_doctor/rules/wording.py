@@ -55,7 +55,6 @@ def lines_with(run: Run, pattern: str, file: str | None = None) -> list[str]:
     ]
 
 
-
 def assigned(run: Run, place: str | None) -> str | None:
     """Where a function last assigned what its line `place` reads: of `loss.backward()`, the loss.
 
