@@ -106,6 +106,6 @@ def repeated_samples(run):
         for (loader, _, number), prints in epochs.items():
             begins = range(0, min(len(prints), 8) - number + 1, number)
             turns = [{*prints[begin : begin + number]} for begin in begins]
-            if len(set.union(*turns, set())) == len(turns) > 1:  # each turn has a batch of its own
+            if len(set.union(*turns, set())) == len(turns) > 1:  # another one in each turn
                 told = f"in {len(turns)} turns, the {number} workers yielded the same batch"
                 yield told, loadings(run)[worker, loader]["made"]
