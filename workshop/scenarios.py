@@ -94,8 +94,12 @@ def _two_checkpoints(file):
 
 
 def _on_nodes(file, total, nodes):
+    starts = _processes([file, str(total), "2", RAGGED], nodes)
+    return _act([*starts], len(nodes), total)
+
+
+def _processes(words, nodes):
     """A process on each of `nodes`, with its ranks in the environment, as from a scheduler."""
-    starts = []
     for rank, node in enumerate(nodes):
         ranks = {
             "RANK": rank, "LOCAL_RANK": nodes[:rank].count(node), "WORLD_SIZE": len(nodes),
@@ -103,8 +107,7 @@ def _on_nodes(file, total, nodes):
         }  # fmt: skip
         env = {name: str(value) for name, value in ranks.items()}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"}
-        starts.append(Start([sys.executable, file, str(total), "2", RAGGED], env, node))
-    return _act(starts, len(nodes), total)
+        yield Start([sys.executable, *words], env, node)
 
 
 def _beside_the_lesson(exercise, files, play):
@@ -146,21 +149,16 @@ def _package(exercise):
     trained = ["--data", str(ROOT / "LICENSE"), *GPT.split()] if is_gpt else []
     for run in exercise.runs:
         places, _, options = run.rpartition(": ")
-        nodes = [] if (places or "2").isdecimal() else places.split()
-        words = ["torchrun", "-m", module, *trained, *options.split()]
-        starts = [Start(words, _place(rank, nodes), node) for rank, node in enumerate(nodes)]
-        alone = [words[0], "--standalone", f"--nproc_per_node={places or 2}", *words[1:]]
-        processes = 2 * len(nodes) or int(places or 2)
-        asked = {"processes": processes, "options": options}
-        acts.append(Act(starts or [Start(alone)], asked))
+        number = places or "2"
+        words = ["-m", module, *trained, *options.split()]
+        if number.isdecimal():
+            alone = ["torchrun", "--standalone", f"--nproc_per_node={number}", *words]
+            processes, starts = int(number), [Start(alone)]
+        else:
+            nodes = [node for node in places.split() for _ in range(2)]
+            processes, starts = len(nodes), [*_processes(words, nodes)]
+        acts.append(Act(starts, {"processes": processes, "options": options}))
     return acts
-
-
-def _place(rank, nodes):
-    return {
-        "PET_NNODES": str(len(nodes)), "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "2",
-        "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "{port}",
-    }  # fmt: skip
 
 
 def _reference(exercise, acts, play, stop):

@@ -29,7 +29,12 @@ def count(size, dtype):
             model(tokens, tokens)
         weights = {one.untyped_storage()._cdata: one.nbytes for one in model.parameters()}
         others = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in kept}
-    return sum(weights.values()), sum(others[one] for one in others.keys() - weights.keys())
+    least = sum(others[one] for one in others.keys() - weights.keys())
+    if dtype == torch.float32:
+        return sum(weights.values()), least
+    # CUDA's autocast, unlike the CPU's, leaves log_softmax in 16 bits, and converts what it returns
+    # for the loss: both are kept.
+    return sum(weights.values()), least + 2 * tokens.numel() * model.config.vocab_size
 
 
 if __name__ == "__main__":

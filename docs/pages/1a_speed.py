@@ -185,7 +185,7 @@ axes.legend()
 # overlapped", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves
 # 89 of 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends
 # most of its time sending. The gradients of ``gpt-micro``, a small GPT, fit into one bucket of 25
-# MiB, which is full only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first
+# MiB, which is complete only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first
 # bucket has 1 MiB.)
 
 # %%

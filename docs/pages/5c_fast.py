@@ -30,7 +30,7 @@ Fast training
 #    :confirmed: 1abd5ee46283
 #
 #    Within ``autocast`` PyTorch chooses the precision of each operation: 16 bits for matrix
-#    products, and 32 for operations that need them, such as the loss. Weights, gradients, the
+#    products, and 32 for operations that need them, such as sums of losses. Weights, gradients, the
 #    optimizer's averages and DDP's messages stay in 32 bits.
 #
 #    ``bf16`` has the range of ``fp32`` with fewer digits, and needs no more code. ``fp16`` has a
@@ -131,7 +131,7 @@ Fast training
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a
 #    bucket while ``backward()`` computes the next. But nothing is fused across a cut. Cuts help
 #    only a pass that sends. One process sends nothing, and with accumulation only the last pass
-#    sends, so then the trainer allows no cuts.
+#    sends, so in both cases the trainer allows no cuts.
 #
 #    If ``torch.compile`` wrapped the model inside DDP, every weight's name in a checkpoint would
 #    begin with ``_orig_mod.``.

@@ -93,7 +93,7 @@ if log:
 # but no numbers:
 #
 # .. run::
-#    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +8.4
+#    :expect: ^16 +\| +0.46 \| +0.46 \| +0.93 \| +9.9
 #    :mark: ^16
 #
 #    python -m docs.labs.gpu_memory 1 4 16 64
@@ -125,11 +125,12 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # %% [markdown]
 # Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What a
 # ``bf16`` step keeps also has a fixed part: 0.23 GiB, autocast's 16-bit copies of the matrices. The
-# rest grows by half a gigabyte per sequence. With 16 sequences, more than a third of
-# the rest is one tensor, the log-probabilities in fp32: 16 · 1,024 · 50,257 numbers, 3.1 GiB.
+# rest grows by 0.6 gigabytes per sequence. With 16 sequences, almost half of the rest are
+# log-probabilities: 16 · 1,024 · 50,257 numbers, in bf16 and again in fp32, in which the losses are
+# added up, 4.6 GiB. (On a CPU, ``autocast`` converts the logits instead, and nothing is kept twice.)
 #
 # At its peak a real step needs more: for a moment, memory also holds the gradients of the
-# log-probabilities and of the logits, in fp32. Compiled code keeps less: fused operations store no
+# log-probabilities and of the logits. Compiled code keeps less: fused operations store no
 # results in between, and cheap ones are computed again in the backward pass. ``gpu_step.py`` counts
 # the memory and the kernels of a compiled step:
 #

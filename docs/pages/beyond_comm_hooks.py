@@ -153,7 +153,7 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The unsent part and the factors, with which the next step begins (a *warm start*), are *state*:
+# The unsent part, and the factors that the next step begins with (a *warm start*), are *state*:
 #
 # - **Memory.** The unsent part takes as much as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run

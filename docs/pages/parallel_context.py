@@ -107,8 +107,8 @@ Context parallelism: a slice of each sequence
 #    ranks, of part *r*. It is the backward of every all-gather whose results the ranks use in
 #    different ways.
 #
-#    It adds and does not divide, because each rank's loss is a mean over its tokens. DDP then
-#    divides by the number of ranks, as for all other gradients.
+#    It adds and does not divide: DDP then divides by the number of ranks, as for all other
+#    gradients.
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2135.*Step +5 \| train loss 4\.1630.* 3 reduce-scatters per step

@@ -124,7 +124,7 @@ Checkpoints in shards: save without waiting
 #
 #    A node that has the folder sends its files, one by one, to the first process of each node, and
 #    nodes without the folder write them. ``.metadata`` is the last, so a kill meanwhile does not
-#    leave a folder that looks whole. The first process of a node needs host memory for about three
+#    leave a folder that looks whole. The first process of a node needs host memory for about four
 #    copies of one file. If no node has the folder, usually because only the small file was copied,
 #    the run ends with one line.
 #

@@ -65,7 +65,7 @@ Experts: each token is computed by a part of the model
 #    ``fully_shard`` leaves it alone, because of ``ignored_params``.
 #
 #    **How many.** First each rank tells every other how many rows it sends to each expert there.
-#    ``given`` is a table with a row per rank and a column per expert there. After the *all-to-all*,
+#    ``given`` has a row per rank, with a column for each of its experts. After the *all-to-all*,
 #    ``taken`` is what this rank gets.
 #
 #    **The rows** follow. A second all-to-all sends each rank its rows. Their numbers differ, so both

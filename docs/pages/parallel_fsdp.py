@@ -146,8 +146,8 @@ FSDP: each process keeps a shard
 #
 #    python docs/labs/fsdp_messages.py
 #
-# - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. FSDP
-#   sends up to three with one micro-batch: one for the gradients, and one for each time that the
+# - **Messages.** DDP's all-reduce sends about two numbers per weight and step on each process. Over
+#   NCCL, FSDP sends up to three with one micro-batch: one for the gradients, and one for each time that the
 #   weights are gathered. ``fully_shard(part, reshard_after_forward=False)`` keeps a block whole
 #   from forward to backward, which saves one of the three and costs the memory. The root, sharded
 #   last, is kept by default, because ``backward()`` needs it first, so four modules take seven

@@ -277,8 +277,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # - **1F1B** (*one forward, one backward*) starts the backward pass of a micro-batch as soon as it
 #   can. The bubble is that of GPipe. But a stage keeps at most as many micro-batches as there are
 #   stages from it to the last. So *M* can grow, and the bubble shrink, without more memory.
-# - **Interleaved 1F1B** gives each rank two shorter runs of blocks: rank 0 has stages 0 and 4. Then
-#   the bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends over 2 *S* − 1 borders instead of *S* − 1,
+# - **Interleaved 1F1B** gives each of *S* ranks two shorter runs of blocks: rank 0 has stages 0 and 4.
+#   The bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends over 2 *S* − 1 borders instead of *S* − 1,
 #   and keeps more activations.
 #
 # The measured bubble is mostly larger than the formula, because messages take time, too.
@@ -287,7 +287,7 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # What it costs
 # -------------
 #
-# - **Waiting.** With four stages and 16 micro-batches, at least 16 % of the time. Micro-batches
+# - **Waiting.** With a stage on each of four ranks and 16 micro-batches, at least 16 % of the time. Micro-batches
 #   cannot be arbitrarily small, because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends

@@ -82,8 +82,8 @@ How far does it scale?
 #
 # Two cores and gloo have no fast links, and no core that is free to send while others compute. So the
 # formula is simpler, the sum: a step of DDP takes what a step under ``no_sync()`` takes, plus an
-# all-reduce per bucket. FSDP takes what it takes over ``fake``, where it computes and copies all and
-# sends nothing, plus two all-gathers and a reduce-scatter per layer. ``check`` measures these parts
+# all-reduce per bucket. A step of FSDP takes its time over ``fake``, where it computes and copies all and
+# sends nothing, plus that of two all-gathers and a reduce-scatter per layer. ``check`` measures these parts
 # and whole steps of both, for linear models of different sizes. With two processes, then with four:
 #
 # .. run::
@@ -154,8 +154,9 @@ How far does it scale?
 # Which layout?
 # -------------
 #
-# ``predict`` tries all sensible layouts, leaves out those that do not fit, and sorts by speed.
-# "Again" means activation checkpointing:
+# ``predict`` tries all sensible layouts, leaves out those that do not fit, and sorts by speed. A bar is
+# as long as the layout is fast, and shows what its time goes to. "Again" means activation
+# checkpointing. With your price for an hour of a GPU, the hours are the cost of a billion tokens:
 #
 # .. run::
 #    :expect: (?s)llama3-405b.*TP \d
@@ -168,7 +169,7 @@ How far does it scale?
 # Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
 # FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
 # longer than computing it. Two GPUs that share layers each keep half of the activations. That
-# leaves room for two sequences at once, or for all shards in a node.
+# leaves room for two sequences at once, or for all of a model's shards in one node.
 
 # %%
 import lab

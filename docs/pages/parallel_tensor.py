@@ -203,7 +203,7 @@ Tensor parallelism: a part of every layer
 # does not know, often a kernel of your own. Call it on ``to_local()``.
 #
 # **Gradients are averaged by hand.** These ranks have one batch, so there is nothing to average.
-# ``dist.all_reduce(p.grad)`` refuses a split weight with the last message; over ``to_local()`` it
+# ``dist.all_reduce(p.grad)`` fails on a split weight, as just above; over ``to_local()`` it
 # would mix gradients of different columns. (DDP refuses the model: see "got mixed" above.)
 
 # %% [markdown]

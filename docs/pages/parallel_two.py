@@ -138,6 +138,6 @@ Two dimensions: FSDP and tensor parallelism together
 #
 #    .. fold:: Which ranks must draw the same dropout masks?
 #
-#       Those of a row, after the embeddings: there, all of them compute the same tokens. Between
+#       Those of a row, after the embeddings, where all compute the same tokens. Between
 #       the split layers, each has other tokens. The rows differ: the seed depends on the rank in
 #       ``data``.

@@ -8,8 +8,8 @@ Groups that go on without a restart: torchft
 # **You will be able to** train in groups of processes, so that the loss of one group does not stop the
 # others, and bring a new group up to their state while they train.
 #
-# **You need** the script of :doc:`4_multinode`, and torchft 0.2. ``tools/bootstrap.py`` installs it, if
-# you pass it the word ``groups``.
+# **You need** the script of :doc:`4_multinode`, and torchft 0.2. ``python3 tools/bootstrap.py groups``
+# installs it.
 #
 # When a process dies, torchrun ends all processes of all nodes, starts new ones, and they repeat
 # what was trained since the last save. The more GPUs there are, the more often that happens: Meta
@@ -147,7 +147,7 @@ axes.legend()
 #    python docs/labs/groups.py parallel.without_restart 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #    torchrun --standalone --nproc_per_node=2 multinode.py 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #
-# The groups' numbers add up. With steps of a second, that time is little. ``use_async_quorum=True``
+# Add the two groups' numbers. With steps of a second, that time is little. ``use_async_quorum=True``
 # asks during ``forward()``, but then a newcomer's first gradient does not count. torchft's own
 # ``DistributedDataParallel`` averages buckets, and ``backward()`` waits for each.
 #

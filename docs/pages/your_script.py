@@ -299,7 +299,7 @@ From your script to DDP
 #       trains on what another validates.
 #
 #    Another sampler (``WeightedRandomSampler``)
-#       Each rank draws the same indices, *k* for each rank, from a generator seeded with the epoch.
+#       Each rank draws the same ``k * world_size`` indices, from a generator seeded with the epoch.
 #       Keep ``indices[rank::world_size]``.
 #
 #    A batch sampler (buckets of equal length, dynamic batches)
@@ -385,8 +385,8 @@ From your script to DDP
 #    .. fold:: You stop with ``if accuracy > 0.97: break``, at the end of the loop, which only rank 0 reaches. What happens?
 #
 #       Rank 0 leaves the loop and ends its group. The others start the next epoch and wait for rank
-#       0: they fail when its connection closes, or hang until a timeout. Let every rank test the
-#       accuracy, which is the same, after rank 0 has saved: put rank 0's lines under
+#       0: they fail when its connection closes, or hang until a timeout. After rank 0
+#       has saved, let every rank test the accuracy, which is the same: put rank 0's lines under
 #       ``if dist.get_rank() == 0:`` instead of the ``continue``.
 #
 #    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?

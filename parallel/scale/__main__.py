@@ -27,15 +27,24 @@ def predict(args):
             f"{args.model} on {args.gpus} GPUs of {on.memory / 1e9:.0f} GB needs {needs}: "
             "pass more --gpus, a larger --gpu, or other --sequences"
         )
-    size = model.parameters(work.context) / 1e9
-    print(f"{args.model}: {size:,.2f} billion weights, {work.sequences} × {work.context} tokens")
-    print(f"tokens/s/GPU  {'layout':36}micro       GB computing bubble messages")
-    for speed, layout, own, spent, sizes in found[: args.top]:
-        told = f"{own.micro}{', again' if own.recompute else ''}"
-        print(f"{speed / layout.gpus:12,.0f}  {layout!s:36}{told:9}", end="")
-        print(f"{sum(sizes.values()) / 1e9:5.0f}", end="")
+    size, tokens = model.parameters(work.context) / 1e9, f"{work.sequences} × {work.context} tokens"
+    print(f"{args.model}: {size:,.2f} billion weights, {tokens} per step")
+    print("time: █ computing, ░ bubble, ▒ messages; hours: of a GPU, for a billion tokens")
+    shown = found[: args.top]
+    wide = max(len(str(layout)) for _, layout, *_ in shown)
+    print(f"tokens/s/GPU   hours  {'layout':{wide}}   GB  micro       █    ░    ▒")
+    for speed, layout, own, spent, sizes in shown:
+        rate, told = speed / layout.gpus, f"{own.micro}{', again' if own.recompute else ''}"
         shares = [spent[part] / sum(spent.values()) for part in ("computing", "bubble", "messages")]
-        print("{:10.0%}{:7.0%}{:9.0%}".format(*shares))
+        print(f"{rate:12,.0f}{1e9 / rate / 3600:8,.1f}  {layout!s:{wide}}", end="")
+        print(f"{sum(sizes.values()) / 1e9:5.0f}  {told:8}", end="")
+        print("{:5.0%}{:5.0%}{:5.0%}  ".format(*shares) + bar(shares, 16 * speed / found[0][0]))
+
+
+def bar(shares, length):
+    """Characters for these shares, as many as `length` in all."""
+    ends = [round(length * sum(shares[:n])) for n in range(4)]
+    return "".join(sign * (ends[n + 1] - ends[n]) for n, sign in enumerate("█░▒"))
 
 
 def published(args):

@@ -170,4 +170,4 @@ def test_the_command_says_what_would_fit_and_needs_no_torch():
     code = "import sys, parallel.scale.__main__; sys.exit('torch' in sys.modules)"
     assert run("-c", code).returncode == 0
     best = run("-m", "parallel.scale", "predict", "gpt2", "--gpus", "8", "--context", "1024")
-    assert "DDP 8" in best.stdout.splitlines()[2]
+    assert re.search(r"0\.6  DDP 8 .* 100% +0% +0%  █{16}$", best.stdout.splitlines()[3])

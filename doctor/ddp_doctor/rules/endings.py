@@ -250,8 +250,8 @@ def left_running(run):
 def fixed_port(run):
     """The script itself sets the port at which its processes meet.
 
-    A second job on the same machine fails with EADDRINUSE. Use torchrun, or let the system choose a
-    free port.
+    A second job on the same machine fails with EADDRINUSE. Use torchrun --standalone, or let the
+    system choose a free port.
     """
     scripts = {worker.process["pid"]: worker.process for worker in run.processes}
     for worker in run.processes:

@@ -112,7 +112,7 @@ def resume_optimizer(run):
 
 @rule("warning")
 def resume_average(run):
-    """After a restart, an average of the weights, or another model, is not what it had been.
+    """After a restart, averaged weights, or a second model, are not what they had been.
 
     No optimizer has these tensors, but the training changes them: an average begins anew, a teacher
     forgets. Save their state_dict beside the model's, and load it.
