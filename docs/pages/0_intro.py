@@ -133,8 +133,3 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 #
 #       The number of samples in the loss line, which is 1,024 instead of 2,048. The loss falls all
 #       the same, because half of the samples is enough to learn the same function.
-#
-#    .. fold:: Why is the sampler seeded with the epoch, and not once at the start?
-#
-#       The order of an epoch then depends on its number alone, so a run that resumes at epoch 31
-#       gets the order that epoch 31 would have had anyway.

@@ -19,7 +19,8 @@ What is DDP
 # gradients** before the update. The copies start with equal weights and apply equal gradients, so
 # they stay equal.
 #
-# This is *data parallelism*, and DDP is PyTorch's implementation of it. These are its terms:
+# This is *data parallelism*, and DDP is PyTorch's implementation of it. (The older ``DataParallel``
+# uses threads and sends the weights in every step: :doc:`beyond_data_parallel`.) These are its terms:
 #
 # - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
 #   all processes run the same script.

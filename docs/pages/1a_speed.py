@@ -174,7 +174,8 @@ axes.legend()
 # `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
 # assumes that buckets hold 25 MiB, that all-reduces run one after the other, and that meanwhile
 # ``backward()`` computes gradients at a constant rate. Its comments say where the times of
-# ``backward()`` come from.
+# ``backward()`` come from. (DDP's authors report that its speed grows almost linearly up to 256
+# GPUs: `Li et al. 2020 <https://arxiv.org/abs/2006.15704>`__.)
 #
 # .. run::
 #    :expect: (?s)gpt-micro .* 24\.7 +24\.7\n.*ResNet-50 .* 120\.0 +176\.7 +265\.9\n.* 60\.0 +713\.3 +770\.2
@@ -233,8 +234,3 @@ axes.invert_yaxis()
 #
 #       Only ``backward()``, fourfold. The gradients have as many bytes as before, so the
 #       all-reduces take no longer, and ``backward()`` hides more of them.
-#
-#    .. fold:: With buckets of 1 MB instead of 25 MB, what becomes better, and what worse?
-#
-#       Buckets are full sooner, so they are sent earlier. But there are more all-reduces, and each
-#       pays the latency of 2 (*N* − 1) rounds.

@@ -351,8 +351,3 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #       No. Each process takes 32 samples per step, so four take 128, and an epoch has 16 steps
 #       instead of 32. Fewer steps with the same learning rate move the weights less far.
-#
-#    .. fold:: After the fourth edit both ranks have the same weights. Why do they still print different losses?
-#
-#       Each rank computes the loss of one half of the samples, and the same model has different
-#       losses on different data.

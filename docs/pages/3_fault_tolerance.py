@@ -314,11 +314,6 @@ axes.set(xlabel="seconds since the start", ylabel="epoch", title=f"{again} epoch
 #       About five on average; at worst ten, when it dies during a save. Training waits for each
 #       save, but if an epoch takes a minute and a save takes a second, save after every epoch.
 #
-#    .. fold:: A bug raises an error in epoch 17 of every attempt. What does ``--max-restarts=3`` do?
-#
-#       ``torchrun`` starts the workers four times in all, and each attempt fails in the same epoch.
-#       Restarts help only against failures that do not repeat.
-#
 #    .. fold:: A run of two processes saved a checkpoint. You resume it with four. What changes?
 #
 #       It works, because nothing in the checkpoint depends on the number of processes. But

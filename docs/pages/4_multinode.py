@@ -22,7 +22,8 @@ Multi-node training
 # where their :term:`agents <agent>` meet: the agent on ``node1`` opens a :term:`store` at port
 # 29500, and the other agents connect to it. In this meeting, the :term:`rendezvous`, the agents
 # agree on the ranks of all workers. They meet again at each restart, and then another node may have
-# rank 0 and print the loss.
+# rank 0 and print the loss. Nodes may start different numbers of processes, as with
+# ``--nproc_per_node=gpu``.
 #
 # Under Slurm, Open MPI or Kubernetes only the launcher differs: :doc:`launchers`.
 

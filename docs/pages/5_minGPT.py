@@ -161,7 +161,8 @@ axes.legend()
 
 # %% [markdown]
 # At the end the validation loss is above the training loss, because part of what the model has
-# learned holds only for its training text.
+# learned holds only for its training text. (On Shakespeare, another text, nanoGPT's README gives a
+# validation loss per character of 1.47 after 3 minutes on an A100, and 1.88 on a CPU.)
 #
 # ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and
 # predicts again. After 60 steps, the model of the first command knows only which characters are

@@ -181,11 +181,6 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #       No. The samples are the same, and both ranks restore their generators. But each rank now
 #       takes half of the batch instead of a quarter, so the dropout masks differ.
 #
-#    .. fold:: Writing a checkpoint takes longer than ``--save_every`` steps. What happens?
-#
-#       Training waits at every save until the previous checkpoint is on the disk, so raise
-#       ``--save_every``.
-#
 #    .. fold:: Each rank looks at its own flag after a step, and stops if it is set. What can go wrong?
 #
 #       The signal can arrive after one rank has looked and before another looks. The second rank

@@ -83,7 +83,11 @@ if log:
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
 # same shape, biases included, on the same tokens in the same process. Its GELU is exact; ours
-# approximates, as GPT-2's does.
+# approximates, as GPT-2's does. Others have published, and nothing of it was measured here: nanoGPT
+# takes 250 ms per step on 8 A100, and 135 compiled. `build-nanogpt
+# <https://github.com/karpathy/build-nanogpt>`__ takes 1,000 ms per step on one, 333 with tf32, 300
+# with bf16, 130 compiled, 96 with fused attention, 93 with a padded vocabulary, and 90 with a fused
+# AdamW.
 
 # %% [markdown]
 # What the memory holds
@@ -325,8 +329,3 @@ if log:
 #
 #       Not by itself, because kernels may add in any order. Repeat both with ``--deterministic``.
 #       If they still differ, something depends on chance, such as an unseeded generator.
-#
-#    .. fold:: A step takes 40 ms. NCCL's kernels run for 15 ms, 14 of them while other kernels run. Would a faster network help?
-#
-#       Hardly. It can save only the 1 ms that is not hidden, and what NCCL takes from
-#       ``backward()`` in the other 14 ms.

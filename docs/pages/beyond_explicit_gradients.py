@@ -48,7 +48,7 @@ All-reduce by hand: averaging the gradients without DDP
 #    tensor, because each message costs time, however short it is.
 #
 #    ``all_reduce`` gives every rank the *sum*. Divide it, because the loss of each rank is a mean
-#    over its own samples.
+#    over its own samples. (``op=dist.ReduceOp.AVG`` divides, too.)
 #
 # .. run::
 #    :expect: all-reduces of 21 numbers

@@ -178,11 +178,6 @@ Memory-mapped data, converted once
 #
 #       Yes. In each step, all ranks wait for rank 3 in the all-reduce, so all lose 55% of the time.
 #
-#    .. fold:: Why not let every rank check whether the file exists, and convert if it does not?
-#
-#       All ranks of a node check at the same time and find no file. So all of them convert, each
-#       with its own copy in memory.
-#
 #    .. fold:: Four processes map a file of 10 GB. How much memory does this take?
 #
 #       At most 10 GB on the node, not 40, because they share the pages that have been read. The

@@ -388,7 +388,3 @@ From your script to DDP
 #       0: they fail when its connection closes, or hang until a timeout. After rank 0
 #       has saved, let every rank test the accuracy, which is the same: put rank 0's lines under
 #       ``if dist.get_rank() == 0:`` instead of the ``continue``.
-#
-#    .. fold:: ``ReduceLROnPlateau`` gets another loss on each rank. Nothing fails. Which number shows it?
-#
-#       The probe's ``weights``: once the learning rates differ, so do the two sums.

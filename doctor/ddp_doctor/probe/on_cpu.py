@@ -198,7 +198,7 @@ def _gloo_for(backend, options):
 
 
 def _map_averages():
-    """gloo has no AVG. If ranks divide before they add, asynchronous calls need no more."""
+    """gloo lacks some AVG. If ranks divide before they add, asynchronous calls need no more."""
     for name in filter(functools.partial(hasattr, dist), AVERAGING):
         signature = inspect.signature(getattr(dist, name))
 
