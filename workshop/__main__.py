@@ -173,6 +173,8 @@ def _hint(folder, options):
     level = min(max(asked + said, default=0) + 1, len(hints))
     folder.log(exercise, "hint", level=level, of=about.name)
     say(f"{exercise.name} – hint {level} of {len(hints)}", "bold")
+    if level == 2 and said and not asked:
+        say("The check has printed the first hint.", "dim")
     say(wrapped(hints[level - 1].strip()))
     if level == len(hints):
         say("\nThis was the last hint. Still stuck? python -m workshop solution", "dim")

@@ -14,7 +14,8 @@ from tools.series.diff import Line
 from tools.series.model import Edit, Lesson
 from tools.series.stages import Stage
 
-from .checks import EXTRA, LESSONS, OF, OWN
+from .checks import EXTRA, LESSONS, OF, OWN, RESUMES
+from .checks.gpt import sends_once
 from .verdicts import Check, Finding, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +68,8 @@ class Exercise:
                 about[one.check] = {"page": edit.page, "edit": edit.name}
             return [replace(one, **about.get(one.name, {})) for one in OF[self.lesson.name]]
         own = [EXTRA[self.check]] if self.check in EXTRA else []
-        return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others]
+        last = [sends_once] if "require_backward_grad_sync" in self.start else []
+        return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others] + last
 
     def reached(self, findings: list[Finding], proven: int = 0) -> int:
         """How many steps of a path the script has made: judged by its run, or `proven` before."""
@@ -94,6 +96,8 @@ class Exercise:
         due.sort(key=lambda one: not (reached and one.check.name in same))
         due.sort(key=lambda one: one.check.edit not in made)
         own = [finding for finding in due if finding.check.name == self.check and not self.steps]
+        if own and own[0].check not in RESUMES:  # what was broken before the restart comes first
+            due.sort(key=lambda one: one.check in RESUMES)
         named = [f for f in due if crash in f.evidence or f.check.name == "all-take-part"]
         return next(iter((own + named if crash else []) + due), first_failure(findings))
 

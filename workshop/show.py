@@ -111,10 +111,11 @@ def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: b
         say("Your script ended with an error. Fix that first:", "yellow")
         return
     stage, following = stages.Stage(exercise.lesson, reached).name, exercise.steps[reached]
+    has = f"Your script has reached {stage}" if reached else "Your script has none of the edits yet"
     if any(step.name.endswith(f"/{broken}") for step in exercise.steps[:reached]):
         say(f"You had reached {stage}. This is broken now:", "yellow")
         return
-    say(f"Your script has reached {stage}. The next edit: {following.title}.", "bold")
+    say(f"{has}. The next edit: {following.title}.", "bold")
     if first.check.name != following.check:
         is_part = following.name.endswith(f"/{broken}")
         say("It is not complete yet:" if is_part else "Before that, fix this:", "yellow")
@@ -123,7 +124,7 @@ def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: b
 def printed(run: Run, most: int = 12):
     """Print the last lines of the script's output."""
     for output in run.all("output")[-2:]:
-        if lines := NOT_THEIRS.sub("", f"{output['text']}\n").splitlines():
+        if lines := NOT_THEIRS.sub("", f"{output['text']}\n").strip("\n").splitlines():
             node = f" on {output['node']}" if output.get("node") else ""
             say(f"\n  The last lines that your script printed{node}:", "dim")
             for line in lines[-most:]:

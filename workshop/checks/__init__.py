@@ -23,14 +23,15 @@ BEYOND = {  # a lesson of beyond/ with exercises: which of multinode's checks do
                   saving.last_epoch_saved],
     "random_seed_offset": [shares.shared],
 }  # fmt: skip
+RESUMES = [
+    after_restart.from_the_newest, after_restart.where_saved, after_restart.with_the_optimizer,
+]  # fmt: skip
 ORDER = [
     group.is_python, group.one_process_each, group.started_by_torchrun,
     group.joined, group.port_of_its_own, group.device_of_its_own, shares.full_batches,
     variations.rate_grows, variations.state_is_divided, variations.trains_to_the_end,
     variations.trains_one_model, variations.averages_now_and_then, variations.draws_its_own,
-    saving.saved_on_every_node,
-    after_restart.from_the_newest, after_restart.where_saved, after_restart.with_the_optimizer,
-    group.all_take_part,
+    saving.saved_on_every_node, *RESUMES, group.all_take_part,
     equal_weights.stay_equal, equal_weights.gradient_is_mean, equal_weights.moved_before_ddp,
     shares.shared, shares.order_changes,
     printed_loss.reported_once, printed_loss.is_global,

@@ -67,8 +67,9 @@ def gradient_is_mean(run):
     """The optimizer uses the mean of all ranks' gradients.
 
     The ranks' batches together are one large batch, and the mean of the ranks' gradients is its
-    gradient. A sum over N ranks is N times too long, a gradient left over from an earlier step does
-    not belong to this one, and one that is zeroed before the step moves no weight.
+    gradient. A sum over N ranks, or over N parts of a batch, is N times too long, a gradient left
+    over from an earlier step does not belong to this one, and one that is zeroed before the step
+    moves no weight.
     """
     if UNUSED in ending(run):
         return None

@@ -2,6 +2,7 @@
 
 import math
 import re
+import signal
 
 from ..by_epoch import Run, Worker
 
@@ -23,6 +24,8 @@ def ending(run: Run) -> str:
     if run.first("late"):
         return f"the check ended the run after {run.first('late')['limit']}; {waiting(run)}"
     bad = [fact["status"] for fact in run.all("ended") if fact["status"]]
+    if bad and bad[0] < 0:
+        return f"the command was ended by Signal {-bad[0]} ({signal.Signals(-bad[0]).name})"
     return f"the command ended with status {bad[0]}" if bad else ""
 
 

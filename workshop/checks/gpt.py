@@ -30,7 +30,8 @@ def prints_the_same(run):
     """The losses that it prints are those of the lesson's script.
 
     Compare your numbers with the lesson's: which lines are missing, from which step on do they
-    differ, and is it by a factor? If only after a resume: what was not saved, or not restored?
+    differ, and is it by a factor? If the gradients of the first steps are right: is the learning
+    rate? If only after a resume: what was not saved, or not restored?
     """
     right = _lines(run.reference)
     if told := _difference(run, right):
@@ -79,10 +80,10 @@ def _shown(lines):
 def same_gradient(run):
     """The optimizer gets the gradients that the lesson's gets.
 
-    Compare the lengths: is it clipped, and where? Is it the mean over all tokens of the step? Zero
-    the gradients once per step, and divide each micro-batch's loss by the number of micro-batches.
-    If it differs after a validation: is the model in train mode again? FSDP sends no weights at the
-    beginning, as DDP does: do all ranks draw the same ones?
+    Compare the gradients' lengths: are they clipped, and where? Is it the mean over all tokens of
+    the step? Zero the gradients once per step, and divide each micro-batch's loss by the number of
+    micro-batches. If it differs after a validation: is the model in train mode again? With FSDP: do
+    all ranks draw the same weights? It sends none at the beginning.
     """
     return _same(run, list)
 
@@ -131,7 +132,7 @@ def sends_once(run):
     """The ranks exchange gradients once per step, with the last micro-batch.
 
     DDP decides in the forward pass whether the backward pass sends, so both belong inside
-    `no_sync()`, for all micro-batches but the last one.
+    `no_sync()`, for all micro-batches but the last one. If none sends: is one ever the last?
     """
     workers = run.attempts[-1].trained
     for worker in workers:
@@ -174,4 +175,7 @@ def uses_the_scaler(run):
     )
     if saved and "_growth_tracker" in wanted - saved:
         return False, "no file has its state_dict()"
+    loaded, due = (len(each.all("rescaled")) for each in runs)
+    if loaded < due:
+        return False, f"after a resume, {loaded} processes loaded its state, the lesson {due}"
     return True, f"{mine} steps, the lesson {right}"

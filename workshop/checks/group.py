@@ -28,7 +28,8 @@ def one_process_each(run):
     """As many processes train as were asked for.
 
     A script runs in one process until it starts others. The main process must start as many as
-    utils.num_processes() says, and give each its own number. Each then runs the whole training.
+    utils.num_processes() says, with `nprocs` of mp.spawn, and give each its own number. Each then
+    runs the whole training.
     """
     asked, workers = run.asked["processes"], run.attempts[0].workers
     own = {worker.process["pid"]: worker.process["parent"] for worker in run.processes}
@@ -130,7 +131,7 @@ def device_of_its_own(run):
             if None not in devices and {*devices} != {*range(len(devices))}:
                 told = f"{ranks(workers)} chose device {', '.join(map(repr, devices))}"
                 return False, f"{f'on {node}, ' if node else ''}{told}"
-    return True, f"chosen {chosen} times"
+    return True, f"devices chosen: {chosen}"
 
 
 @check("symptoms")
@@ -200,8 +201,8 @@ def left_the_group(run):
     """Every rank leaves the process group, after the last checkpoint is written.
 
     The group has threads and connections, which must end before Python does. A rank that finishes
-    early must wait for the rank that is still writing, and that rank for its own thread, if one
-    writes. Then a save that fails is an error of the run.
+    early must wait for the rank that is still writing. If a thread writes, its rank must wait for
+    the thread, so that a save that fails is an error of the run.
     """
     workers = run.attempts[-1].ranks
     if not workers or run.crash or run.first("hung", "late"):

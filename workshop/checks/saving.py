@@ -26,7 +26,7 @@ def saved_once(run):
             return False, f"after epoch {epoch}, {ranks(list(those.values()))} each wrote {where}"
     if not (writers or run.crash or run.first("hung", "late")):
         return False, "no checkpoint was written"
-    return (True, f"{len(writers)} saves, one writer each") if writers else None
+    return (True, f"saves: {len(writers)}, one writer each") if writers else None
 
 
 @check("4_multinode", "save-on-every-node", "multinode")

@@ -45,7 +45,7 @@ def shared(run):
 
     More processes are faster only if each trains on its own part of the data, and the parts
     together are the whole dataset. A sampler that knows the rank and the number of ranks makes
-    these parts. Give it the same dataset on all ranks.
+    these parts. Give it the same dataset on all ranks, and skip no batch.
     """
     epochs = 0
     for epoch, seen in _whole_epochs(run):
@@ -70,7 +70,7 @@ def shared(run):
                 f"in epoch {epoch}, no rank saw samples {shown(missed)}: {len(missed):,} of "
                 f"{SAMPLES:,}; look for a sampler, `continue`, `break` or drop_last that skips them"
             )
-    return (True, f"{SAMPLES:,} samples in each of {epochs} epochs") if epochs else None
+    return (True, f"{SAMPLES:,} samples per epoch, in {epochs}") if epochs else None
 
 
 @check("2_multigpu", "distribute-the-data")

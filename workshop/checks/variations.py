@@ -101,13 +101,12 @@ def averages_now_and_then(run):
     """Each rank trains its own copy; every tenth step, each copy becomes the mean of all.
 
     Between two averages the copies must differ, or all ranks still communicate in every step. An
-    average is the sum divided by the world size. Count the steps over all epochs.
+    average is the sum divided by the world size. Count the steps over all epochs, also those before
+    a restart.
     """
-    steps = list(zip(*[w.all("gradient") for w in run.attempts[0].trained], strict=False))
+    steps, weights, equal = _equal(run.attempts[0])
     if len(steps) <= SYNC_EVERY:
         return None
-    weights = [[fact["weights"] for fact in facts] for facts in steps]
-    equal = {n for n, all_of in enumerate(weights) if all(near(one, all_of[0]) for one in all_of)}
     told = f"the weights were equal before steps {shown([n + 1 for n in sorted(equal)], 5)}"
     if len(equal) > len(steps) / 4 or not equal.issuperset(range(0, len(steps), SYNC_EVERY)):
         return False, told
@@ -119,7 +118,19 @@ def averages_now_and_then(run):
     mean = [sum(column) / len(alone) for column in zip(*alone, strict=True)]
     if not near(weights[SYNC_EVERY][0], mean):
         return False, f"{told}; before step {SYNC_EVERY + 1} they were not the mean of the copies"
+    again, _, then = _equal(run.attempts[-1])
+    every = range(SYNC_EVERY, len(again), SYNC_EVERY)
+    if len(steps) % SYNC_EVERY and run.attempts[1:] and every and then.issuperset(every):
+        return False, f"{told}; after the restart, the steps were counted from 0 again"
     return True, told
+
+
+def _equal(attempt):
+    """The ranks' gradient facts by step, their weights, and the steps before which these agree."""
+    steps = [*zip(*[worker.all("gradient") for worker in attempt.trained], strict=False)]
+    weights = [[fact["weights"] for fact in facts] for facts in steps]
+    equal = [n for n, all_of in enumerate(weights) if all(near(one, all_of[0]) for one in all_of)]
+    return steps, weights, {*equal}
 
 
 @check("beyond_random_seed_offset", "offset-the-seed", "random_seed_offset")
@@ -136,6 +147,12 @@ def draws_its_own(run):
             if samples in known:
                 return False, f"{worker.name} drew in epoch {epoch} what {known[samples]} had drawn"
             known[samples] = f"{worker.name} in epoch {epoch}"
+    for worker in [worker for attempt in run.attempts[1:] for worker in attempt.trained]:
+        first = tuple(worker.seen[0]) if worker.seen else ()  # the share may be another one
+        for drawn, by in known.items():
+            alike = first and first[: len(drawn)] == drawn[: len(first)]
+            if alike and by.startswith(f"{worker.name} "):
+                return False, f"after the restart, {worker.name} drew what {by} had drawn"
     drawn = [set(worker.seen[0]) for worker in workers if worker.seen]
     if len(drawn) < 2:
         return None

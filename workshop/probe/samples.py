@@ -36,7 +36,8 @@ def watch():
     _note(dist, "init_process_group", _note_wanted)
     _note(torch.nn.Module, "_apply", lambda module, *_: _moved.add(id(module)))
     _note(DDP, "__init__", _note_wrapped)
-    _note(torch.amp.GradScaler, "step", recorder.noting("scaled"))
+    for name, kind in (("step", "scaled"), ("load_state_dict", "rescaled")):
+        _note(torch.amp.GradScaler, name, recorder.noting(kind))
     communication.replace("all_reduce", _started)
     communication.replace("reduce", _as_with_nccl)
     scatter = "reduce_scatter_single"  # reduce_scatter_tensor before torch 2.13
