@@ -8,7 +8,7 @@ hint                show a hint; ask again for the next (there are three)
 solution            show one right answer: once you have solved it, or when you ask twice
 reset               start the exercise again; your script is kept beside the new one
 watch               check at every save, until Ctrl-C
-ready               before you begin: is this machine ready? (up to a minute)
+ready               before you begin: is this machine ready? (up to two minutes)
 report FOLDER...    for the instructor: show how far each learner is
 doctor -- COMMAND   for any training script: run it, and say what is wrong (doctor --help)
 """

@@ -68,7 +68,8 @@ class Exercise:
                 about[one.check] = {"page": edit.page, "edit": edit.name}
             return [replace(one, **about.get(one.name, {})) for one in OF[self.lesson.name]]
         own = [EXTRA[self.check]] if self.check in EXTRA else []
-        last = [sends_once] if "require_backward_grad_sync" in self.start else []
+        is_accumulated = self.symptom and "require_backward_grad_sync" in self.start
+        last = [sends_once] if is_accumulated else []
         return own + [one for one in OF[self.lesson.name] if one.edit not in self.of_others] + last
 
     def reached(self, findings: list[Finding], proven: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Is this machine ready for the workshop? One line per thing that must work, within a minute.
+"""Is this machine ready for the workshop? One line per thing that must work, within two minutes.
 
 The last two start processes as a check does: limited, watched for a hang, and with none left.
 """

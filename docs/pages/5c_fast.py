@@ -231,8 +231,8 @@ figure.legend(loc="outside upper center", ncols=2)
 # rows with two threads. The second row and the one with compiled code multiply matrices with the
 # library MKL, which is slower here than oneDNN, the library of the other rows (:doc:`internals`).
 #
-# * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process are
-#   1.42 times as fast, because they need no all-reduce. With 64 sequences per process, two
+# * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process,
+#   which need no all-reduce, reach 1.42. With 64 sequences per process, two
 #   processes are 1.85 / 1.10 = 1.68 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
 #   ``--compile`` is slower as well: 1.01 against 1.42 of *two threads*, so × 0.71. The cause is

@@ -83,11 +83,11 @@ if log:
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
 # same shape, biases included, on the same tokens in the same process. Its GELU is exact; ours
-# approximates, as GPT-2's does. Others have published, and nothing of it was measured here: nanoGPT
-# takes 250 ms per step on 8 A100, and 135 compiled. `build-nanogpt
-# <https://github.com/karpathy/build-nanogpt>`__ takes 1,000 ms per step on one, 333 with tf32, 300
-# with bf16, 130 compiled, 96 with fused attention, 93 with a padded vocabulary, and 90 with a fused
-# AdamW.
+# approximates, as GPT-2's does. Published by others, not measured
+# here: on 8 A100, nanoGPT trains GPT-2 in about 4 days. In the lectures of `build-nanogpt
+# <https://github.com/karpathy/build-nanogpt>`__, a step on one A100 takes 1,000 ms, 333 with tf32,
+# 300 with bf16, 130 compiled, 96 with fused attention, 93 with a padded vocabulary, and 90 with a
+# fused AdamW.
 
 # %% [markdown]
 # What the memory holds
@@ -129,9 +129,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # %% [markdown]
 # Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What a
 # ``bf16`` step keeps also has a fixed part: 0.23 GiB, autocast's 16-bit copies of the matrices. The
-# rest grows by 0.6 gigabytes per sequence. With 16 sequences, almost half of the rest are
-# log-probabilities: 16 · 1,024 · 50,257 numbers, in bf16 and again in fp32, in which the losses are
-# added up, 4.6 GiB. (On a CPU, ``autocast`` converts the logits instead, and nothing is kept twice.)
+# rest grows by 0.6 GiB per sequence. With 16 sequences, almost half of the rest are
+# log-probabilities: 16 · 1,024 · 50,257 numbers in bf16 and, to add up the losses, in fp32,
+# together 4.6 GiB. (On a CPU, ``autocast`` converts the logits instead, and nothing is kept twice.)
 #
 # At its peak a real step needs more: for a moment, memory also holds the gradients of the
 # log-probabilities and of the logits. Compiled code keeps less: fused operations store no
@@ -289,7 +289,7 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Lines below but not above are from `NVIDIA's documentation
+# Those that are missing above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #

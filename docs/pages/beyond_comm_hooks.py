@@ -89,7 +89,7 @@ Gradient compression, with a communication hook
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
 # treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
 # *n* × *r* and an *r* × *m* matrix, and sends only these two. *r* is the *rank* of the matrix, not
-# that of a process. It needs numpy. A lab trains three linear layers 20 → 64 → 64 → 1 on the same data, once with
+# that of a process. PowerSGD needs numpy. A lab trains three linear layers 20 → 64 → 64 → 1 on the same data, once with
 # each hook, and counts what passes through ``dist.all_reduce``:
 #
 # .. run::

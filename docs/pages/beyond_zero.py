@@ -70,7 +70,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    **The constructor** assigns each parameter to one rank, and creates an SGD optimizer for the
 #    parameters of this rank. ``step()`` updates these parameters, then every rank broadcasts its
-#    own to the others. It needs numpy.
+#    own to the others. ZeRO needs numpy.
 #
 #    **The group.** ``new_subgroups`` makes one :term:`process group` per :term:`node`, and ZeRO
 #    divides the state within it. By default, ZeRO divides it among all ranks. That saves more

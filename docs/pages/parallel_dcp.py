@@ -31,8 +31,8 @@ Checkpoints in shards: save without waiting
 #
 #    **Loading.** ``dcp.load`` reads into the tensors that it is given, here the shards. It looks up
 #    in ``.metadata`` which shards have what this rank needs, and reads only those. So the number of
-#    processes may change. The trainer keeps the step that makes the optimizer's state, because
-#    there must be tensors to read into.
+#    processes may change. A step still makes the optimizer's state first, because there must
+#    be tensors to read into.
 #
 #    **The small file** ``dcp.pt`` still has what is not sharded, and the number of steps. It is
 #    replaced after the shards are on the disk, so the folder of its step is always whole.
@@ -205,8 +205,8 @@ Checkpoints in shards: save without waiting
 #    .. fold:: 8 processes saved, 6 resume. Which files does rank 0 read?
 #
 #       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first file
-#       and a part of the second one's. AdamW also counts the steps of each tensor. Every rank has
-#       these counts, and DCP divides them among all files but the first, so rank 0 opens all eight.
+#       and a part of the second one's. AdamW also counts the steps of each tensor. Every rank needs
+#       all of these counts, and DCP spreads them over all files but the first: rank 0 opens all eight.
 #
 #    .. fold:: Could each rank use ``torch.save`` for its own shard?
 #

@@ -125,9 +125,9 @@ HSDP: a copy per node, a shard per GPU
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
 #
-# **"IndexError: list index out of range", or a hang, in** ``fully_shard`` **on one node.** The
-# nodes started different numbers of processes, so they compute different shapes. A rank outside its
-# own mesh fails. The others wait.
+# **"IndexError: list index out of range" on one node, and a hang on the others.** The nodes started
+# different numbers of processes, so they compute different shapes. A rank outside its own mesh fails
+# in ``fully_shard``.
 
 # %% [markdown]
 # What you can do now

@@ -37,7 +37,7 @@ How far does it scale?
 #
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and twice
 # that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients, so that no
-# GPU keeps whole ones. (The last edit of :doc:`parallel_fsdp` keeps them, and sends once per step.)
+# GPU keeps whole ones. (The last edit of :doc:`FSDP <parallel_fsdp>` keeps them, and sends once per step.)
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
 # once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a
@@ -72,7 +72,7 @@ How far does it scale?
 # whose ranks fit into a node uses the node's links, otherwise the network.
 #
 # **The bubble** of a pipeline adds (*S* − 1)/(*M v*) of the time, for *S* ranks with *v* stages
-# each and *M* micro-batches (:doc:`parallel_pipeline` counts it as a share of the longer time).
+# each and *M* micro-batches (:doc:`Pipeline parallelism <parallel_pipeline>` counts it as a share of the longer time).
 #
 # .. literalinclude:: ../../parallel/scale/costs.py
 #    :pyobject: step
@@ -99,8 +99,8 @@ How far does it scale?
 #
 # - **Measure as in training.** Each collective comes after some computing. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
-# - **Do not count waiting twice.** The first rank to arrive waits for the last, so the times
-#   differ: that of the last is the collective's. The column "waits" is how much later the last rank
+# - **Do not count waiting twice.** The first rank to arrive waits for the last, so the
+#   ranks' times differ: take the last one's. The column "waits" is how much later the last rank
 #   came, in all-reduces.
 # - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
 #   weights out of it. The step over ``fake`` has these copies.
@@ -293,7 +293,7 @@ axes.legend()
 #       Two stages of a pipeline gain 3 % more, since a pipeline gathers its weights once per step:
 #
 #       .. run::
-#          :expect: (?s)TP 8 × FSDP 8 +1 .*FSDP 64 +1, again
+#          :expect: (?s)TP 8 × FSDP 8 +47 .*FSDP 64 +49 +1, again
 #
 #          python -m parallel.scale predict llama3-70b --gpus 64 --sequences 256 --top 6
 #

@@ -135,7 +135,7 @@ Tensor parallelism: a part of every layer
 #
 #    The first block gets whole sequences, of which each rank takes its tokens. After the last block
 #    they are gathered, and the rest of the model is unchanged. ``LayerNorm`` sees only some tokens
-#    now, so its gradients are parts of a sum. As a ``DTensor`` it knows that, and adds them up.
+#    now, so its gradients are parts of a sum. Its weights are DTensors, which add them up.
 #
 # The lab counts on four ranks what one of them keeps with ``mingpt.trainer``, with the second
 # stage, and with the script:

@@ -33,11 +33,13 @@ Groups that go on without a restart: torchft
 #
 #    **The manager** belongs to a process. In ``start_quorum`` it asks the lighthouse for the
 #    *quorum*, the groups that make the next step. If these have changed, it makes a new process
-#    group: of each group, the process with the same rank. ``use_async_quorum=False`` makes it wait
+#    group: the processes with its own rank, one per group. ``use_async_quorum=False`` makes it wait
 #    for the answer.
 #
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
-#    ``start_quorum`` copies the state of one group to all, over HTTP. Later it does so for a group that
+#    ``start_quorum`` copies the state of one process to those with the same rank in the other groups,
+#    over HTTP. (With two processes per group, rank 1 may copy from another group than rank 0, so all
+#    begin with the same weights, as this script does.) Later it does so for a group that
 #    has made fewer steps than the others.
 #
 #    **The gradients** are averaged twice: by DDP in the group, which is as in ``multinode.py``, and then
@@ -162,7 +164,7 @@ axes.legend()
 #
 # The wider a group, the more processes stop when one dies. The narrower, the more copies of the
 # model there are: a group holds a whole one. FSDP within a group and torchft among the groups
-# divide the ranks as :doc:`parallel_hsdp` does. Llama 3's 16,384 GPUs were one group.
+# divide the ranks as :doc:`HSDP <parallel_hsdp>` does. Llama 3's 16,384 GPUs were one group.
 #
 # Nothing on this page was measured on a GPU. There, the script takes ``ProcessGroupNCCL``.
 
@@ -186,8 +188,8 @@ axes.legend()
 # for ``--heartbeat_timeout_ms``.
 #
 # **The loss is worse than with one group, without an error.** Two groups have the same
-# ``REPLICA_GROUP_ID``, so they train on the same samples. The manager adds a random number to the
-# name, so it sees two groups.
+# ``REPLICA_GROUP_ID``, so they train on the same samples. A random number follows the
+# name, so the lighthouse sees two groups.
 
 # %% [markdown]
 # What you can do now

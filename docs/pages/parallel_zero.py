@@ -46,8 +46,9 @@ ZeRO by hand: a shard of everything
 #    **A checkpoint** has the whole momentum, so a run may continue with another number of processes.
 #    Every rank must call ``_whole``, so this comes before the ``return`` of those that do not save.
 #
-# DDP keeps 21 numbers of each kind. The probe counts those that a process keeps until the next
-# step:
+# DDP keeps 21 numbers of each kind, and its buckets, which hold the gradients again
+# (``gradient_as_bucket_view=True`` saves that copy). The probe counts the numbers that a process keeps
+# until the next step, without buckets:
 #
 # .. run::
 #    :expect: keeps 32 weights, 32 gradients, 11 of state
@@ -122,7 +123,7 @@ for number, log in enumerate(logs, 1):
 
 told = "; ".join(f"{name} {sum(counts)}" for name, counts in stages.items())
 figure, axes = lab.picture(
-    f"The numbers that each of two processes keeps between two steps, for 21 weights: {told}.",
+    f"The numbers that each of two processes keeps between two steps, for 21 weights, without DDP's buckets: {told}.",
     height=2.2,
 )
 left = [0] * len(stages)

@@ -184,7 +184,7 @@ def test_watch_checks_at_once_and_at_every_save_until_ctrl_c(workshop):
     [
         ("import no_such_thing\n", "No module named 'no_such_thing'"),
         pytest.param("\0", "null bytes", marks=UP_TO_A_NULL),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "status -9"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "Signal 9 (SIGKILL)"),
         ("import sys\nsys.exit(3)\n", "status 3"),
     ],
 )

@@ -119,9 +119,9 @@ def names_differ_in_order(run):
 def buffers_differ(run):
     """Each rank evaluates with its own statistics of BatchNorm.
 
-    DDP copies rank 0's to the others before each of its passes, but not before one of the module
-    inside, nor with `broadcast_buffers=False`. Call the DDP object, broadcast the buffers before an
-    evaluation, or use SyncBatchNorm.
+    DDP copies rank 0's to the others before a pass that follows a training pass outside of
+    no_sync, but not if the module inside is called, nor with `broadcast_buffers=False`. Call the
+    DDP object, broadcast the buffers before an evaluation, or use SyncBatchNorm.
     """
     facts = [*matched(run.replicas, "averages", "n").values()]
     if facts and all(len({str(fact["prints"]) for fact in each}) > 1 for each in facts):

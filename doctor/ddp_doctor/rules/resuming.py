@@ -19,7 +19,8 @@ def resume_fails(run):
     """After a restart, the command fails, or it cannot read the checkpoint and begins at the start.
 
     What was trained is lost. An UnpicklingError is from `torch.load`: it refuses objects of your
-    own classes, unless you pass `weights_only=False` for a file that you trust.
+    own classes. Save plain tensors and numbers, or pass `weights_only=False` for a file that you
+    trust.
     """
     raised, status = _failure(run)
     if raised:

@@ -211,7 +211,7 @@ def windows_left_over(run):
 def cleared_gradients(run):
     """Gradients are accumulated, but `zero_grad` clears them between the micro-batches.
 
-    Only the last ones of a step count, at their share of the gradient. Call `zero_grad` once per
+    Only the last ones of a step count, divided as if all did. Call `zero_grad` once per
     step: after `optimizer.step()`, or before the first micro-batch.
     """
     for worker in run.trained[:1]:
