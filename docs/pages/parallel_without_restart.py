@@ -8,8 +8,8 @@ Groups that go on without a restart: torchft
 # **You will be able to** train in groups of processes, so that the loss of one group does not stop the
 # others, and bring a new group up to their state while they train.
 #
-# **You need** the script of :doc:`4_multinode`, and torchft 0.2. ``python3 tools/bootstrap.py groups``
-# installs it.
+# **You need** the script of :doc:`4_multinode`, and torchft 0.2. ``tools/bootstrap.py``, with the word
+# ``groups``, installs it.
 #
 # When a process dies, torchrun ends all processes of all nodes, starts new ones, and they repeat
 # what was trained since the last save. The more GPUs there are, the more often that happens: Meta
