@@ -99,7 +99,7 @@ Fault tolerance
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
 #    but warns.
 #
-# If the script has trained to its end before, delete ``multigpu_torchrun.pt`` first: it resumes, and
+# If the script has trained to its end before, delete ``multigpu_torchrun.pt`` first: otherwise,
 # nothing is left to do.
 #
 # ``hello.py`` prints the numbers that ``torchrun`` gives to each worker, and the sum of all ranks,

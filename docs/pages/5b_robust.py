@@ -105,7 +105,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"
 #    ls mingpt_6.pt
 #
-# There is no checkpoint, so all 40 steps are lost.
+# There is no checkpoint, so all 40 steps are lost. (If you have an older ``mingpt_6.pt``, delete it
+# first.)
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked

@@ -289,12 +289,12 @@ if log:
 # ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
 # writes one file per process.
 #
-# Those that are missing above are from `NVIDIA's documentation
+# Lines below that are missing above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of
 # NCCL 2.30.
 #
 # - ``NCCL_SHM_DISABLE set by environment to 1.`` (ENV): NCCL has read this variable. If yours is
-#   missing here, it did not reach the process.
+#   missing here, it did not reach the process, or NCCL had no use for it.
 # - ``Using network IB`` (INIT): the network between nodes. If you have InfiniBand and read
 #   ``Socket`` here, NCCL uses TCP, and every all-reduce between nodes is slow.
 # - ``ncclCommInitRankConfig … rank 0 nranks 2 … commId 0x… - Init START`` (INIT): this rank joins a

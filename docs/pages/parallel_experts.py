@@ -12,7 +12,7 @@ Experts: each token is computed by a part of the model
 #
 # All scripts so far compute each token with all weights. In a *mixture of experts* (`Shazeer et al.
 # 2017 <https://arxiv.org/abs/1701.06538>`__), each MLP is replaced by several, the *experts*, and a
-# *router* chooses one or two of them for each token. So a model can have many more weights while a
+# *router* chooses a few of them for each token. So a model can have many more weights while a
 # token costs about as much as before. Mixtral has 8 experts per block and computes 2 of them.
 #
 # With *expert parallelism*, each process keeps some of the experts. Then weights stay where they are,
@@ -119,7 +119,7 @@ Experts: each token is computed by a part of the model
 # -----------------------------
 #
 # Nothing so far makes the router use all experts. An expert that gets more tokens learns more, and
-# then it gets even more. With experts on different processes, all wait for the busiest.
+# then it may get even more. With experts on different processes, all wait for the busiest.
 #
 # .. lesson-diff:: experts
 #    :edit: keep-all-busy
@@ -134,8 +134,8 @@ Experts: each token is computed by a part of the model
 #    ``Experts`` computes it already, and ``_run_batch`` adds it now.
 #
 #    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of
-#    the whole micro-batch. With its own shares, each rank would have to be balanced by itself, and
-#    another number of processes would be another training (`Qiu et al. 2025
+#    the whole micro-batch. With only its own shares, each rank would need balance by itself, and the
+#    training would depend on the number of processes (`Qiu et al. 2025
 #    <https://arxiv.org/abs/2501.11873>`__).
 #
 #    The loss that is printed is still that of the text alone.
@@ -240,7 +240,7 @@ axes[0].set(ylabel="% of the tokens")
 # -------------------
 #
 # .. page-end:: parallel_experts
-#    :next: :doc:`parallel_without_restart`, where the loss of a node stops no other
+#    :next: :doc:`parallel_without_restart`, where a lost node stops no other
 #    :also: torch.distributed.all_to_all_single, torch.topk, torch.distributed.tensor <torch.distributed.tensor>
 #
 #    You can now send each token to its expert and back, and check every gradient's scale.

@@ -126,8 +126,8 @@ HSDP: a copy per node, a shard per GPU
 # numbers node by node.
 #
 # **"IndexError: list index out of range" on one node, and a hang on the others.** The nodes started
-# different numbers of processes, so they compute different shapes. A rank outside its own mesh fails
-# in ``fully_shard``.
+# different numbers of processes, so they compute different shapes. A rank that its own shape leaves
+# out fails in ``fully_shard``.
 
 # %% [markdown]
 # What you can do now

@@ -189,7 +189,7 @@ Pipeline parallelism: each process holds some blocks
 #    **Loading** comes before the memory is freed: each rank loads the whole checkpoint into host memory,
 #    and keeps its part. ``pop`` drops the state of the others.
 #
-#    **The batch run here** is for dropout. In torch 2.9, the first call of a schedule makes a
+#    **Loading runs a batch**, for dropout. In torch 2.9, the first call of a schedule makes a
 #    forward pass to find the shapes, and draws from the generator. The generator's state, loaded
 #    afterwards, undoes this draw.
 #

@@ -37,7 +37,7 @@ How far does it scale?
 #
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and twice
 # that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients, so that no
-# GPU keeps whole ones. (The last edit of :doc:`FSDP <parallel_fsdp>` keeps them, and sends once per step.)
+# GPU keeps whole ones. (The second edit of :doc:`FSDP <parallel_fsdp>` keeps them, and sends once per step.)
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
 # once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a
@@ -83,8 +83,8 @@ How far does it scale?
 #
 # Two cores and gloo have no fast links, and no core that is free to send while others compute. So the
 # formula is simpler, the sum: a step of DDP takes what a step under ``no_sync()`` takes, plus an
-# all-reduce per bucket. A step of FSDP takes its time over ``fake``, where it computes and copies all and
-# sends nothing, plus that of two all-gathers and a reduce-scatter per layer. ``check`` measures these parts
+# all-reduce per bucket. A step of FSDP takes as long as one over ``fake``, which computes and copies all
+# and sends nothing, plus two all-gathers and a reduce-scatter per layer. ``check`` measures these parts
 # and whole steps of both, for linear models of different sizes. With two processes, then with four:
 #
 # .. run::

@@ -39,7 +39,7 @@ Groups that go on without a restart: torchft
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
 #    ``start_quorum`` copies the state of one process to those with the same rank in the other groups,
 #    over HTTP. (With two processes per group, rank 1 may copy from another group than rank 0, so all
-#    begin with the same weights, as this script does.) Later it does so for a group that
+#    must begin with the same weights, as here.) Later it does so for a group that
 #    has made fewer steps than the others.
 #
 #    **The gradients** are averaged twice: by DDP in the group, which is as in ``multinode.py``, and then

@@ -209,8 +209,8 @@ From your script to DDP
 #    destroying the group of a DDP model that still exists may hang (:doc:`symptoms`, "A hang after
 #    the last line").
 #
-#    The import looks superfluous. But if torch imports this module later, while the group exists,
-#    the module may keep a reference to the group, and on a CPU the run may end with SIGABRT: see
+#    ``import torch._dynamo`` looks superfluous. But if torch imports it later, while the group exists,
+#    it may keep a reference to the group, and on a CPU the run may end with SIGABRT: see
 #    :doc:`internals`.
 #
 # .. run::
