@@ -20,7 +20,7 @@ What is DDP
 # they stay equal.
 #
 # This is *data parallelism*, and DDP is PyTorch's implementation of it. (The older ``DataParallel``
-# uses threads and sends the weights in every step: :doc:`beyond_data_parallel`.) These are its terms:
+# uses threads and sends the weights in every step: :doc:`beyond_data_parallel`.) These are the terms:
 #
 # - A :term:`process` is a running program with its own memory. DDP uses one process per device, and
 #   all processes run the same script.

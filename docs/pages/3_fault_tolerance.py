@@ -99,8 +99,7 @@ Fault tolerance
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,
 #    but warns.
 #
-# If the script has trained to its end before, delete ``multigpu_torchrun.pt`` first: otherwise,
-# nothing is left to do.
+# The finished script resumes, so to train anew, delete ``multigpu_torchrun.pt`` first.
 #
 # ``hello.py`` prints the numbers that ``torchrun`` gives to each worker, and the sum of all ranks,
 # which shows that the workers reach each other:
@@ -116,8 +115,9 @@ Fault tolerance
 # Naming the cause of a failure
 # -----------------------------
 #
-# A worker can also fail with an exception. Here, in a shell without ``restarts.sh``, ``sed`` puts an ``assert`` into the script, which
-# fails on rank 1 in the second epoch, and ``grep`` shows the main lines of torchrun's report:
+# A worker can also fail with an exception. Here ``sed`` puts an ``assert`` into the script, which
+# fails on rank 1 in the second epoch, and ``grep`` shows the main lines of torchrun's report, in a
+# shell without ``restarts.sh``:
 #
 # .. run::
 #    :expect: Root Cause[\s\S]*To enable traceback

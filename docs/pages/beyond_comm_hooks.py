@@ -89,8 +89,8 @@ Gradient compression, with a communication hook
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
 # treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
 # *n* × *r* and an *r* × *m* matrix, and sends only these two. *r* is the *rank* of the matrix, not
-# that of a process. PowerSGD needs numpy. A lab trains three linear layers 20 → 64 → 64 → 1 on the same data, once with
-# each hook, and counts what passes through ``dist.all_reduce``:
+# that of a process. PowerSGD needs numpy. A lab trains three linear layers 20 → 64 → 64 → 1 on the
+# same data, once with each hook, and counts what passes through ``dist.all_reduce``:
 #
 # .. run::
 #    :expect: (?s)float32 +\| 22,276 \| +0.0e\+00.*bfloat16 \| 11,138.*fp16_compress_hook \| 11,138.*rank 1 +\| +1,620.*feedback \| +1,620.*BF16 all reduce

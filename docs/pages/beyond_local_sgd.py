@@ -60,9 +60,9 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 # PyTorch has this as well: call ``average_parameters`` of ``PeriodicModelAverager(period=10,
 # warmup_steps=9)`` after each step. ``PostLocalSGDOptimizer`` does so in its ``step()``. With DDP's
-# ``post_localSGD_hook``, the first steps average gradients over all ranks, and later ones only within
-# a node, while the averager averages weights. *Post-local SGD* generalised better than large batches, at the same speed (`Lin et al. 2020
-# <https://arxiv.org/abs/1808.07217>`__).
+# ``post_localSGD_hook``, the first steps average gradients over all ranks, and later ones only
+# within a node, while the averager averages weights. *Post-local SGD* generalised better than large
+# batches, at the same speed (`Lin et al. 2020 <https://arxiv.org/abs/1808.07217>`__).
 
 # %% [markdown]
 # Saving one model

@@ -134,7 +134,7 @@ Experts: each token is computed by a part of the model
 #    ``Experts`` computes it already, and ``_run_batch`` adds it now.
 #
 #    **Over all ranks.** The shares of tokens are averaged over all ranks, so the loss is that of
-#    the whole micro-batch. With only its own shares, each rank would need balance by itself, and the
+#    the whole micro-batch. With only its own shares, each rank would have to be balanced, and the
 #    training would depend on the number of processes (`Qiu et al. 2025
 #    <https://arxiv.org/abs/2501.11873>`__).
 #

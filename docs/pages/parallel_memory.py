@@ -146,8 +146,8 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python docs/labs/memory.py large
 #
 # Under bf16 autocast, a block's activations shrink to just over half, and autocast's copies add 2
-# bytes per weight. The *V* numbers per token and the blocks' inputs stay fp32. (A GPU keeps a second copy of
-# the *V* numbers, in bf16: :doc:`5d_gpus`.)
+# bytes per weight. The *V* numbers per token and the blocks' inputs stay fp32. (A GPU keeps a
+# second copy of the *V* numbers, in bf16: :doc:`5d_gpus`.)
 #
 # If a model does not fit, try these in order:
 #

@@ -287,8 +287,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # What it costs
 # -------------
 #
-# - **Waiting.** With a stage on each of four ranks and 16 micro-batches, at least 16 % of the time. Micro-batches
-#   cannot be arbitrarily small, because small products use a GPU badly.
+# - **Waiting.** With a stage on each of four ranks and 16 micro-batches, at least 16 % of the time.
+#   Micro-batches cannot be arbitrarily small, because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends
 #   up to three numbers per weight. So a pipeline suits slow links, for example between nodes.

@@ -35,9 +35,10 @@ How far does it scale?
 # pipeline             2 messages per border                       *t C*
 # ===================  ==========================================  =================================
 #
-# A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and twice
-# that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients, so that no
-# GPU keeps whole ones. (The second edit of :doc:`FSDP <parallel_fsdp>` keeps them, and sends once per step.)
+# A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and
+# twice that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients,
+# so that no GPU keeps whole ones. (The second edit of :doc:`FSDP <parallel_fsdp>` keeps them, and
+# sends once per step.)
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
 # once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a
@@ -81,11 +82,12 @@ How far does it scale?
 # Checked on this machine
 # -----------------------
 #
-# Two cores and gloo have no fast links, and no core that is free to send while others compute. So the
-# formula is simpler, the sum: a step of DDP takes what a step under ``no_sync()`` takes, plus an
-# all-reduce per bucket. A step of FSDP takes as long as one over ``fake``, which computes and copies all
-# and sends nothing, plus two all-gathers and a reduce-scatter per layer. ``check`` measures these parts
-# and whole steps of both, for linear models of different sizes. With two processes, then with four:
+# Two cores and gloo have no fast links, and no core that is free to send while others compute. So
+# the formula is simpler, the sum: a step of DDP takes what a step under ``no_sync()`` takes, plus
+# an all-reduce per bucket. A step of FSDP takes as long as one over ``fake``, which computes and
+# copies all and sends nothing, plus two all-gathers and a reduce-scatter per layer. ``check``
+# measures these parts and whole steps of both, for linear models of different sizes. With two
+# processes, then with four:
 #
 # .. run::
 #    :expect: (?s)DDP  median error.*FSDP median error.*DDP  median error.*FSDP median error
@@ -156,9 +158,9 @@ How far does it scale?
 # Which layout?
 # -------------
 #
-# ``predict`` tries all sensible layouts, leaves out those that do not fit, and sorts by speed. A bar is
-# as long as the layout is fast, and shows what its time goes to. "Again" means activation
-# checkpointing. With your price for an hour of a GPU, the hours are the cost of a billion tokens:
+# ``predict`` tries all sensible layouts, leaves out those that do not fit, and sorts by speed. A
+# bar's length is the speed, and its parts are where the time goes. "Again" means activation
+# checkpointing. The hours, times your price for one, are the cost of a billion tokens:
 #
 # .. run::
 #    :expect: (?s)llama3-405b.*TP \d

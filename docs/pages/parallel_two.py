@@ -80,8 +80,8 @@ Two dimensions: FSDP and tensor parallelism together
 # - **Memory.** Of the split layers' weights, gradients and optimizer state, a process keeps
 #   1/(*nodes* × *local*). Activations are divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
-#   and receives about 1/*local* of what it would with FSDP alone. But all GPUs of a node send:
-#   with 4 nodes of 8, it sends ¾ of all weights per all-gather, against almost all with FSDP alone.
+#   and receives about 1/*local* of what it would with FSDP alone. But all GPUs of a node send: with
+#   4 nodes of 8, each node sends ¾ of all weights per all-gather, with FSDP alone almost all.
 # - **The batch.** FSDP on 64 GPUs needs 64 sequences per step at least. With 8 nodes of 8 GPUs, 8
 #   are enough. That is how runs on thousands of GPUs keep their batch small.
 # - **The shape is yours.** ``LOCAL_WORLD_SIZE`` is a good default. A row of 4 on nodes of 8 GPUs, with
