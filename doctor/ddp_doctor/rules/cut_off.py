@@ -66,4 +66,5 @@ def _line(stack):
     which Python writes last."""
     text = stack["text"].rpartition("hread 0x")[2].partition(SERVING)[0]
     found = re.findall(r'File "([^/<"][^"]*)", line (\d+)', text)
-    return next((f"{file}:{n}" for file, n in found if "site-packages" not in file), None)
+    others = re.compile("site-packages|ddp_doctor/probe/")
+    return next((f"{file}:{n}" for file, n in found if not others.search(file)), None)
