@@ -29,7 +29,7 @@ def predict(args):
         )
     size, tokens = model.parameters(work.context) / 1e9, f"{work.sequences} × {work.context} tokens"
     print(f"{args.model}: {size:,.2f} billion weights, {tokens} per step")
-    print("time: █ computing, ░ bubble, ▒ messages; hours: of a GPU, for a billion tokens")
+    print("time: █ computing, ░ bubble, ▒ messages; hours of a GPU per billion tokens")
     shown = found[: args.top]
     wide = max(len(str(layout)) for _, layout, *_ in shown)
     print(f"tokens/s/GPU   hours  {'layout':{wide}}   GB  micro       █    ░    ▒")
