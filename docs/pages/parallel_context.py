@@ -241,8 +241,8 @@ for panel, (name, ranks) in zip(axes, cuts.items(), strict=True):
 axes[0].set(ylabel="query")
 
 # %% [markdown]
-# **More processes than slices.** If 64 processes train on sequences in 8 slices, a mesh of 8 × 8
-# has a row for each sequence. Rank, size and group of the row then take the place of the global
+# **More processes than slices.** With 64 processes and 8 slices, each row of an 8 × 8 mesh shares
+# its sequences. Rank, size and group of the row then take the place of the global
 # ones: in slices, positions, mask and both collectives. The loader gets the group of the column,
 # whose ranks have the same slice. DDP still averages over all 64.
 #

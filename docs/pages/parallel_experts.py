@@ -73,7 +73,7 @@ Experts: each token is computed by a part of the model
 #    all-to-all brings the outputs back. ``backward()`` makes the same journey in the other direction:
 #    ``Exchange`` with the numbers reversed.
 #
-#    ``tolist()`` must wait for a GPU, three times per block.
+#    ``tolist()``, among others, waits for a GPU in each block.
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8389.* 15 all-to-alls per step
@@ -187,7 +187,7 @@ axes[0].set(ylabel="% of the tokens")
 
 # %% [markdown]
 # The balancing loss works against the text's loss, which ends slightly higher with it (3.27 against
-# 3.26). DeepSeek-V3 instead adds a number to each expert's score, only when it chooses, and raises
+# 3.26). DeepSeek-V3 mainly adds a number to each expert's score, only when it chooses, and raises
 # it while the expert has too little to do (`Wang et al. 2024
 # <https://arxiv.org/abs/2408.15664>`__).
 
@@ -202,8 +202,8 @@ axes[0].set(ylabel="% of the tokens")
 #   and ``CHOSEN`` times back, and the same in ``backward()``. Of them, (*N* − 1) / *N* go to
 #   another process. FSDP would gather all experts instead, used or not.
 # - **Waiting.** All ranks wait for the one whose experts have most tokens. Many systems give each
-#   expert a *capacity* and drop the tokens above it. Nothing is dropped here, so the result does not
-#   depend on the number of processes.
+#   expert a *capacity* and drop the tokens above it. Nothing is dropped here, so no token's output
+#   depends on the number of processes.
 # - **Small products.** Each expert computes a few rows only. GPUs have *grouped* products for this
 #   (``torch.nn.functional.grouped_mm`` since torch 2.10). Here a loop computes one expert at a time.
 # - **More processes than experts.** A mesh with two dimensions shards each expert as well.
@@ -220,8 +220,8 @@ axes[0].set(ylabel="% of the tokens")
 # different experts. DDP refuses experts that are a ``DTensor``.
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
-# has other initial weights, or rows return in another order. If it begins to differ later, the scale
-# is wrong, or the balance is that of one rank. Rounding can also change a choice if two shares are
+# has other initial weights, or rows return in another order. If it differs only later, the scale or
+# the balance is wrong, or it accumulates. Rounding can also change a choice if two shares are
 # almost equal, and then the curves part for good.
 #
 # **"Split sizes doesn't match total dim 0 size".** A rank's own numbers do not add up to the rows of

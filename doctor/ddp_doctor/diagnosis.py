@@ -39,7 +39,14 @@ def diagnosed(command: list[str], plan: str = "once", **options) -> Iterator["Di
     temporary = tempfile.TemporaryDirectory(prefix="ddp-doctor-", ignore_cleanup_errors=True)
     with temporary as folder, ended_with_us(folder):
         one = Diagnosis(command, Path(folder), **options)
-        getattr(one, plan)()
+        try:
+            getattr(one, plan)()
+        except KeyboardInterrupt:  # the report says where the run was
+            if one.run is None:
+                raise
+            one.interrupted = True
+            if plan in ("restart", "parity"):
+                one.unexamined.append(f"{plan}: interrupted")
         one.judge()
         yield one
 
@@ -77,7 +84,8 @@ class Diagnosis:
     def once(self):
         """In the user's folder."""
         observer = self._observer("once", homes(self.command))
-        self._play(observer, [Start(self.command, Path.cwd(), self._environment())])
+        self._play(observer, 0, Start(self.command, Path.cwd(), self._environment()))
+        self.run = observer.run()
 
     def nodes(self):
         """Two agents with one process each, in separate folders, that meet on this machine."""
@@ -96,14 +104,15 @@ class Diagnosis:
             copied, env = self._copy(node)
             observer.homes += [copied.place, copied.top]
             starts.append(Start([*map(copied.moved, command)], copied.place, env, node))
-        self._play(observer, starts)
-
-    def _play(self, observer, starts):
-        try:
-            observer.play(0, starts)
-        except KeyboardInterrupt:  # the report says where the run was
-            self.interrupted = True
+        self._play(observer, 0, *starts)
         self.run = observer.run()
+
+    def _play(self, observer, number, *starts):
+        try:
+            return observer.play(number, starts)
+        except KeyboardInterrupt:
+            self.run = self.run or observer.run()
+            raise
 
     def restart(self):
         """An undisturbed run, then one of which a rank is killed, and which is started again."""
@@ -124,12 +133,13 @@ class Diagnosis:
         rank = max(worker.rank or 0 for worker in reference.trained)
         fault = {"rank": rank, "step": min(saved + AFTER, total)}
         self.say(f"again, to kill rank {rank} after step {fault['step']}: a traceback is of that")
-        run = self.killed = self._in_copy("killed", fault)
+        run = self._in_copy("killed", fault)
         run.reference = reference
         if killed_run.ends_differently(run):
             again = self._in_copy("undisturbed again")
             run.repeats = killed_run.final_weights(again) == killed_run.final_weights(reference)
             run.equally_long = killed_run.total(again) == killed_run.total(reference)
+        self.killed = run
 
     def parity(self):
         """With its processes, then in one process that has batches as large as theirs together."""
@@ -158,10 +168,10 @@ class Diagnosis:
         observer = self._observer(f"{name} facts", [copied.place, copied.top])
         first = env | ({"DOCTOR_FAULT": json.dumps(fault)} if fault else {})
         command = [*map(copied.moved, command or self.command)]
-        ended_well = observer.play(0, [Start(command, copied.place, first)])
+        ended_well = self._play(observer, 0, Start(command, copied.place, first))
         if fault and not (ended_well and _went_on(observer.run())):
             self.say("the kill is over, and the command starts again")
-            observer.play(1, [Start(command, copied.place, env)])
+            self._play(observer, 1, Start(command, copied.place, env))
         return observer.run()
 
     def _copy(self, name):

@@ -79,19 +79,30 @@ def test_a_killed_command_keeps_its_status(tmp_path):
     assert "SIGKILL" in seen.found["crashed"][0]["evidence"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_everything(tmp_path, number):
+@pytest.mark.parametrize(
+    "number, options",
+    [
+        (signal.SIGINT, ()),
+        (signal.SIGINT, ("--restart",)),
+        (signal.SIGTERM, ()),
+        (signal.SIGKILL, ()),
+    ],
+)
+def test_a_signal_ends_everything(tmp_path, number, options):
     text = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
-    words = [*DOCTOR, "--", *script(tmp_path, text)]
+    words = [*DOCTOR, *options, "--", *script(tmp_path, text)]
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     env = ENV | {"TMPDIR": str(temporary)}
-    with Command(words, tmp_path, env, stdout=subprocess.PIPE, text=True) as command:
+    pipe = subprocess.PIPE
+    with Command(words, tmp_path, env, stdout=pipe, stderr=pipe, text=True) as command:
         assert command.process.stdout.readline() == "begun\n"
         command.process.send_signal(number)
         status = command.process.wait(LIMIT)
         assert status == (-number if number == signal.SIGKILL else 128 + number)
         command.process.stdout.read()  # ends with the guard, too
+        report = command.process.stderr.read()
+        assert ("script.py:3" in report) == (number == signal.SIGINT), report
         assert not command.alive()
     assert list(temporary.iterdir()) == []
 
