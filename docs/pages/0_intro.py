@@ -75,10 +75,9 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type ``source
 # .venv/bin/activate`` and, in the same folder, the commands. Each block was recorded in a fresh
-# copy of the folder, unless it uses a file that a block before it made. If a block finds a
-# checkpoint or a folder where the page's run found none, move into another fresh clone, or delete
-# ``*.pt*``, ``*.mmap``, ``node1``, ``node2``, ``first``, ``second``, ``group0``, ``group1`` and
-# ``logs``, and start again.
+# copy of the folder, unless it uses a file that a block before it made. If files of an earlier run
+# change what a block does, move into another fresh clone, or delete ``*.pt*``, ``*.mmap``,
+# ``node1``, ``node2``, ``first``, ``second``, ``group0``, ``group1`` and ``logs``, and start again.
 #
 # .. not-run:: the machine that builds this page is already set up
 #

@@ -47,7 +47,7 @@ Multi-GPU training
 #    ``utils.num_processes`` returns the number of GPUs, or 2 without a GPU, unless ``NPROC`` is
 #    set.
 #
-#    The parent does not train. If one process fails, ``mp.spawn`` terminates the others and raises
+#    The parent does not train. If one process fails, ``mp.spawn`` terminates the others and reports
 #    the error of the failed process.
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
@@ -89,7 +89,7 @@ Multi-GPU training
 #
 #    ``get_default_backend_for_device`` names the :term:`backend` for this script's device: NCCL for
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
-#    On a Mac, that one would send only MPS tensors, but this script's are on the CPU.
+#    On a Mac, that one would refuse this script's tensors, which are on the CPU.
 #
 # .. fold:: Which backend, and how to choose another
 #
