@@ -92,8 +92,8 @@ Fault tolerance
 #    the default is 0.
 #
 # ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-#    Every restart gets a new :term:`store`. In the old one, gloo would find the addresses of dead
-#    workers: see :doc:`internals`.
+#    Every restart gets a new :term:`store`, because the old one has the addresses of dead workers:
+#    see :doc:`internals`.
 #
 # ``OMP_NUM_THREADS=1``
 #    Each worker computes with one thread. With two or more workers ``torchrun`` sets this itself,

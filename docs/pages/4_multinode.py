@@ -230,10 +230,10 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 #
 # **Nothing happens at all.** Each agent waits for the others: 15 minutes without an endpoint, ten
 # minutes if another node is missing, and one to two minutes if a wrong name, a firewall or a
-# missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node,
-# tells the last three apart; if it says ready, check your command's endpoint (:doc:`launchers`). On
-# every node, ``getent hosts node1`` must print the same address, and not one that begins with
-# ``127.``. Also, ``getent hosts $(hostname)`` must print the node's own address.
+# missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
+# what to look at; if it says ready, check your command's endpoint (:doc:`launchers`). On every
+# node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.
+# Also, ``getent hosts $(hostname)`` must print the node's own address.
 #
 # **Each node trains by itself.** ``--standalone`` is for one machine. On two nodes it starts two
 # separate trainings without an error, each over all 2,048 samples. ``hello.py`` shows it, because
