@@ -86,7 +86,8 @@ play.figures.scale = () => {
     const rest = div(outside(m), l.tensor * (l.pipeline > 1 ? 2 : 1));
     const own = layers * div(block(m), l.tensor) + rest;
     const shared = l.shards > 1 ? l.shards * l.context : 1;
-    const weights = 4 * FULL * own / shared + HALF * (shared > 1 ? 2 * gathered(m, l) + rest : own);
+    let weights = 4 * FULL * own / shared + HALF * (shared > 1 ? 2 * gathered(m, l) + rest : own);
+    if (shared > 1 && l.pipeline > 1) weights = 3 * FULL * own / shared + (HALF + FULL) * own;
     const tokens = div(w.micro * CONTEXT, l.context);
     let perBlock = div(HALF * kept(m), l.tensor);
     if (l.context > 1) perBlock += div(HALF * 2 * kvWidth(m) * l.context, l.tensor);

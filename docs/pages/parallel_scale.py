@@ -13,8 +13,8 @@ How far does it scale?
 #
 # The pages before this one prove that results are equal, and a laptop is enough for that. Speed is
 # another matter. But which messages are sent, and how large they are, depends on the script alone,
-# so a laptop can count them, too. What is left is arithmetic: ``parallel/scale/costs.py`` has it in
-# 200 lines without PyTorch.
+# so a laptop can count them, too. What is left is arithmetic: ``parallel/scale/costs.py`` has it,
+# without PyTorch.
 
 # %% [markdown]
 # What is sent
@@ -28,11 +28,11 @@ How far does it scale?
 # FSDP                 2 *L* + 1 all-gathers                       *B*; *E* once
 # FSDP                 *L* + 1 reduce-scatters                     *B*; *E* once
 # DDP                  all-reduces, once per step                  *L B* + *E* in all
-# tensor parallelism   4 *L* + 2 all-gathers                       *t C*
-# tensor parallelism   4 *L* reduce-scatters                       *t C*
-# context parallelism  *L* all-gathers and *L* reduce-scatters     2 *t* × the width of keys
-# experts              4 *L* all-to-alls, *L* more of counts       *t C* × experts per token
-# pipeline             2 messages per border                       *t C*
+# tensor (TP)          4 *L* + 2 all-gathers                       *t C*
+# tensor (TP)          4 *L* reduce-scatters                       *t C*
+# context (CP)         *L* all-gathers and *L* reduce-scatters     2 *t* × the width of keys
+# experts (EP)         4 *L* all-to-alls, *L* more of counts       *t C* × experts per token
+# pipeline (PP)        2 messages per border                       *t C*
 # ===================  ==========================================  =================================
 #
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and
@@ -86,7 +86,7 @@ How far does it scale?
 # the formula is simpler, the sum: a step of DDP takes what a step under ``no_sync()`` takes, plus
 # an all-reduce per bucket. A step of FSDP takes as long as one over ``fake``, which computes and
 # copies all and sends nothing, plus two all-gathers and a reduce-scatter per layer. ``check``
-# measures these parts and whole steps of both, for linear models of different sizes. With two
+# measures these parts and whole steps of both, for MLPs of different sizes. With two
 # processes, then with four:
 #
 # .. run::
@@ -146,7 +146,7 @@ How far does it scale?
 #   16,384 tokens or more.
 # - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict only a longer
 #   bubble, 3 %. MegaScale lost 7 %, Megatron-LM 15. The authors name the rest: ranks that send late, slow
-#   machines, congestion. That is what most of their work went into.
+#   machines, congestion.
 # - **GPT-2 in llm.c** beat the prediction by 4 and 9 %, the more the larger it was: larger products
 #   again. (At the speed of the smallest, 10 billion tokens take 96 minutes. Its author reports `90,
 #   and up to 60 % of the peak <https://github.com/karpathy/llm.c/discussions/481>`__.)
@@ -299,7 +299,7 @@ axes.legend()
 #
 #          python -m parallel.scale predict llama3-70b --gpus 64 --sequences 256 --top 6
 #
-#    .. fold:: A model of 8 billion weights, FSDP on 8 GPUs, 50 GB/s: how many tokens must a GPU compute per step, so that messages are hidden?
+#    .. fold:: A model of 8 billion weights, FSDP on 8 GPUs, 50 GB/s: how many tokens must a GPU's micro-batch have, so that messages are hidden?
 #
 #       All-gathers of 16 GB twice and a reduce-scatter of 32 GB take 64 × 7/8 / 50 = 1.1 s. At 400
 #       TFLOP/s and 51 billion operations per token, a GPU computes 7,800 tokens per second: about

@@ -72,7 +72,7 @@ Tensor parallelism: a part of every layer
 #    **Clipping and AdamW** meet shards and plain tensors. ``implicit_replication`` says that the
 #    plain ones are the same on all ranks.
 #
-# Each rank keeps half of the blocks' weights, and everything else:
+# Each rank keeps half of the split weights, and everything else:
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss.*holds 408960 of 803968 weights

@@ -77,8 +77,9 @@ Two dimensions: FSDP and tensor parallelism together
 # What it costs
 # -------------
 #
-# - **Memory.** Of the split layers' weights, gradients and optimizer state, a process keeps
-#   1/(*nodes* × *local*). Activations are divided by *local* only, as in :doc:`parallel_tensor`.
+# - **Memory.** Of the split layers' weights and optimizer state, a process keeps 1/(*nodes* ×
+#   *local*), and as much of gradients, unless it accumulates: then 1/*local*. Activations are
+#   divided by *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. But all GPUs of a node send: with
 #   4 nodes of 8, each node sends ¾ of all weights per all-gather, with FSDP alone almost all.
@@ -89,7 +90,7 @@ Two dimensions: FSDP and tensor parallelism together
 #
 # Llama 3 405B adds a pipeline and context parallelism as third and fourth dimensions (`Grattafiori et
 # al. 2024 <https://arxiv.org/abs/2407.21783>`__, section 3.3.2): tensor parallelism innermost, then
-# context, pipeline, and sharded data parallelism outermost. What sends most goes over the fastest
+# context, pipeline, and sharded data parallelism outermost. What is waited for gets the fastest
 # links.
 #
 # Nothing on this page was measured on a GPU yet.

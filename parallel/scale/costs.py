@@ -197,6 +197,8 @@ def memory(model, layout, work):
     weights = 4 * FULL * own / shared  # weights, gradients, and two averages
     # In use: two blocks and the rest, gathered, or autocast's copies of all.
     weights += HALF * (2 * gathered(model, layout) + rest if shared > 1 else own)
+    if shared > 1 and layout.pipeline > 1:  # gathers and sends once per step, so keeps whole ones
+        weights = 3 * FULL * own / shared + (HALF + FULL) * own
     tokens = work.micro * work.context // layout.context
     kept = HALF * model.kept // layout.tensor
     if layout.context > 1:  # gathered keys and values, of all tokens

@@ -81,6 +81,9 @@ def test_memory_that_more_shards_save():
     )
     assert few["activations"] == many["activations"]
     assert (few["weights"] - many["weights"]) / 2**30 == pytest.approx(82.4 - 67.0, rel=0.1)
+    # With a pipeline, FSDP gathers and sends once per step: its shards are whole meanwhile.
+    piped = memory(MODELS["llama3-8b"], Layout(shards=64, pipeline=2), Work(128, 8192))
+    assert piped["weights"] > 6 * MODELS["llama3-8b"].parameters(8192) / 2
 
 
 @pytest.mark.parametrize("interleaved", [1, 4])
