@@ -158,7 +158,7 @@ class Config:
 
 # `laptop` has the options of nanoGPT's README for a CPU. `8gpus` and `nodes` train GPT-2 on
 # batches of half a million tokens, with the learning rates of Brown et al. 2020, table 2.1. For 16
-# sequences GPT-2 keeps 8 GiB from forward to backward: the page "On GPUs" counts them.
+# sequences GPT-2 keeps 10 GiB from forward to backward: the page "On GPUs" counts them.
 _GPT2 = {
     "tokenizer": "gpt2", "model": "gpt2", "block_size": 1024, "batch_size": 480, "beta2": 0.95,
     "micro_batch_size": 16, "learning_rate": 6e-4, "min_learning_rate": 6e-5, "warmup_steps": 700,

@@ -95,7 +95,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #
 # Before Slurm ends a job at its time limit, or Kubernetes ends a pod, it sends SIGTERM, and by
 # default kills the processes 30 seconds later. On SIGTERM, ``mingpt@6`` ends at once. Here
-# ``stop.py`` sends the signal after step 40 to ``torchrun``, which passes it on to its workers:
+# ``stop.py`` sends the signal after step 40 to ``torchrun``, which passes it on to its workers.
+# (Delete ``mingpt_6.pt`` of the runs above first, or this one resumes.)
 #
 # .. run::
 #    :expect: No such file
@@ -105,8 +106,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 #    python docs/labs/stop.py 40 python -m tools.series run mingpt@6 --data LICENSE --model gpt-nano --block_size 16 --total_steps 100000 --save_every 100000 --eval_every 100000 --log_every 20 || echo "status $?"
 #    ls mingpt_6.pt
 #
-# There is no checkpoint, so all 40 steps are lost. (If you have an older ``mingpt_6.pt``, delete it
-# first.)
+# There is no checkpoint, so all 40 steps are lost.
 #
 # .. lesson-diff:: mingpt
 #    :edit: stop-when-asked

@@ -40,7 +40,7 @@ Fast training
 #    factor, so the checkpoint needs the factor too. In other precisions the scaler does nothing.
 #
 #    ``unscale_`` must come before clipping. Otherwise the scaled gradients are clipped, and the
-#    division then makes them far too small. AdamW hides most of this mistake
+#    division then makes them far too small. AdamW hides this mistake in small models only
 #    (:doc:`beyond_scale_lr`).
 #
 # .. run::
