@@ -82,13 +82,14 @@ Groups that go on without a restart: torchft
 #    trained on.
 #
 #    **A checkpoint** sets the count. So the script need not exchange checkpoints any more: the group
-#    whose checkpoint is newest has made most steps, and the others take its state.
+#    whose checkpoint is newest has made most steps, and those that begin with it take its state.
 #
 #    **A group that was cut off** for ten seconds, and comes back, finds that the others went on
 #    without it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun
 #    start it again, as a newcomer.
 #
-# Here group 1 is killed after epoch 5, and its folder is deleted. Soon after, it starts again:
+# The group that is ready first begins alone. Here group 1 is killed after epoch 5, and its folder is
+# deleted. Soon after, it starts again:
 
 # %%
 import re
@@ -183,9 +184,9 @@ axes.legend()
 # **"failed to connect to http://node1:29510 within timeout of 60s".** The lighthouse does not run
 # there, or a firewall is between.
 #
-# **"the others left this group behind".** For some seconds, the network was cut, or the machine was
-# paused. In an all-reduce, the others wait for the timeout in ``make_manager``, and between steps
-# for ``--heartbeat_timeout_ms``.
+# **"the others left this group behind".** The group began alone, from an older checkpoint. Or for
+# some seconds the network was cut, or the machine paused. In an all-reduce, the others wait for the
+# timeout in ``make_manager``, and between steps for ``--heartbeat_timeout_ms``.
 #
 # **The loss is worse than with one group, without an error.** Two groups have the same
 # ``REPLICA_GROUP_ID``, so they train on the same samples. A random number follows the
@@ -226,4 +227,5 @@ axes.legend()
 #
 #    .. fold:: Group 0 has a checkpoint after epoch 20, and group 1 after epoch 10. All start again. Where?
 #
-#       After epoch 20. Group 1 has made fewer steps, so it takes the state of group 0.
+#       After epoch 20. Group 1 has made fewer steps, so it takes the state of group 0. If it had
+#       begun alone, it ends first, and torchrun starts it again.
