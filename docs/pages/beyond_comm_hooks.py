@@ -170,9 +170,9 @@ panes[0].invert_yaxis()
 # or, with PowerSGD, three matrix products per matrix, and three all-reduces per bucket, each with
 # its own latency.
 #
-# A study of more than 200 set-ups found compression faster than an optimized all-reduce in only 6
-# of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So measure on your own
-# network, and try bfloat16 first, because it costs one line.
+# A study of more than 200 set-ups in data centres found compression faster than an optimized
+# all-reduce in only 6 of them (`Agarwal et al. 2022 <https://arxiv.org/abs/2103.00543>`__). So
+# measure on your own network, and try bfloat16 first, because it costs one line.
 
 # %% [markdown]
 # What you can do now

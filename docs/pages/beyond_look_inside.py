@@ -114,7 +114,7 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 # A trace is written when a traced epoch ends, so an epoch that hangs writes none. For hangs, torch has
 # the *flight recorder*: each rank keeps its latest collectives in memory, with number, name, shape
-# and lines of code. Over gloo, torch 2.13.0 records by default.
+# and lines of code. torch 2.13.0 records by default.
 #
 # In this lab only rank 0 sums its loss, a common mistake, so the ranks then call different
 # collectives. After a timeout of five seconds, the lab saves what was recorded:
@@ -132,8 +132,8 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 # .. literalinclude:: ../labs/mismatch.py
 #    :pyobject: main
 #
-# ``_dump_fr_trace`` is not public, and may change. Over NCCL you need no code: with
-# ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` each rank writes the file when a collective times out (`tutorial
+# ``_dump_fr_trace`` is not public, and may change. Over NCCL you need no code: when a collective
+# times out, each rank writes ``~/.cache/torch/comm_lib_trace_rank_N`` (`tutorial
 # <https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html>`__). PyTorch's
 # ``torchfrtrace`` compares such files. In torch 2.13.0 it fails on those of gloo, so this page uses
 # ``flights.py``.
