@@ -1,6 +1,7 @@
 """Work that one process does for the others: one in all, or one per node."""
 
 import os
+import pickle
 import platform
 from datetime import timedelta
 
@@ -10,7 +11,8 @@ import torch.distributed as dist
 def run_on_main(function, *args):
     """Call `function(*args)` on rank 0 while the other ranks wait. All return what it returned.
 
-    If the call raises, every rank raises that exception. The call may take up to a day.
+    If the call raises, every rank raises that exception, or one with its text if `pickle` cannot
+    send it. The call may take up to a day.
     """
     first = dist.get_rank() == 0
     result, outcomes = _call(first, function, args)
@@ -42,6 +44,11 @@ def _call(first, function, args):
             result = function(*args)
         except Exception as raised:
             error = raised
+            try:
+                pickle.loads(pickle.dumps(raised))
+            except Exception:  # an HTTPError, for one, holds a connection
+                error = RuntimeError(repr(raised))
+                error.__cause__ = raised
     outcomes = [None] * dist.get_world_size()
     dist.all_gather_object(outcomes, (platform.node(), first, result, error), group=group)
     dist.destroy_process_group(group)

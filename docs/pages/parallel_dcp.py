@@ -179,7 +179,7 @@ Checkpoints in shards: save without waiting
 # objects from host memory, so give it a group over gloo.
 #
 # **"Missing key in checkpoint state_dict".** The dictionary given to ``dcp.load`` has a name that was
-# not saved. Usually the optimizer had made no step when it was saved.
+# not saved: ``optimizer.state_dict()`` has no state before the first step.
 #
 # **The learning rate starts again.** DCP puts a loaded number into the dictionary, not into your
 # variable: copy it back.

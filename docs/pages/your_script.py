@@ -355,8 +355,9 @@ From your script to DDP
 #
 #    Metrics
 #       A median, an AUC or a mAP cannot be summed like the accuracy above. Gather the predictions:
-#       ``parts = [None] * world_size``, then ``dist.all_gather_object(parts, mine)`` on every rank.
-#       With torchmetrics, every rank must call ``compute()``, which combines the data of all ranks.
+#       ``parts = [None] * world_size``, then ``dist.all_gather_object(parts, mine.cpu())`` on every
+#       rank. With torchmetrics, every rank must call ``compute()``, which combines the data of all
+#       ranks.
 #
 #    Checkpoints
 #       To resume, every rank loads the file with ``map_location="cpu"``, into ``model.module`` and

@@ -26,6 +26,11 @@ def fail(at):
     if rank == at:
         raise ValueError(f"no text at {at}")
 
+def hold():
+    error = ValueError("has a file")
+    error.file = sys.stdout  # no pickle can send it
+    raise error
+
 dist.init_process_group("gloo")
 dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3))  # once all have met
 sys.stdout.write(f"{rank} has {run_once_per_node(slow)}\\n")
@@ -35,6 +40,10 @@ for run, at in (run_once_per_node, 1), (run_on_main, 0):
         run(fail, at)
     except ValueError as error:
         sys.stdout.write(f"{rank} caught {error}\\n")
+try:
+    run_on_main(hold)
+except RuntimeError as error:
+    sys.stdout.write(f"{rank} caught {error}\\n")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -96,6 +105,7 @@ def test_result_and_error_reach_every_rank_however_long_it_takes(tmp_path):
         line
         for rank in range(4)
         for line in (
+            f"{rank} caught ValueError('has a file')",
             f"{rank} caught no text at 0",
             f"{rank} caught no text at 1",
             f"{rank} got 0",

@@ -33,7 +33,7 @@ def clipped_by_shard(run):
     """Ranks that hold parts of one model clip by the norms of these parts.
 
     Each part gets another factor, so the step has another direction. Use the norm of all parts:
-    `model.clip_grad_norm_` of FSDP, or the root of the squared norms, summed over the ranks.
+    `model.clip_grad_norm_` of FSDP1, or the root of the sum of all ranks' squared norms.
     """
     parts = holds_parts(run) or any(fact["sharded"] for fact in run.all("first"))
     facts = [*matched(run.replicas, "norm", "n").values()] if parts else []
