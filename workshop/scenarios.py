@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .acts import Act, Start, last, observe
 from .by_epoch import Run
-from .checks import AFTER_A_RESTART, WITH_THREE
+from .checks import AFTER_A_RESTART, IN_EACH_RUN, WITH_THREE
 from .checks.after_restart import from_the_newest, resumes_when_started_again
 from .exercises import ROOT, Exercise
 from .folder import Folder
@@ -118,7 +118,7 @@ def _beside_the_lesson(exercise, files, play):
     """
     acts, stop = _package(exercise), threading.Event()
     mine, theirs = play(files, acts), _reference(exercise, acts, play, stop)
-    restart = {check.name for check in AFTER_A_RESTART}
+    restart, each = ({check.name for check in some} for some in (AFTER_A_RESTART, IN_EACH_RUN))
     due = [step for step in exercise.steps if step.check not in restart]
     with closing(mine), closing(theirs), ThreadPoolExecutor(1) as pool, ExitStack() as at_end:
         at_end.callback(stop.set)
@@ -134,7 +134,7 @@ def _beside_the_lesson(exercise, files, play):
                 wrong = any(one.ok is False for one in findings)
                 if wrong or exercise.reached(findings) < len(due):
                     break
-                later = [one for one in later if one.name in restart]
+                later = [one for one in later if one.name in each]
     return seen, findings
 
 

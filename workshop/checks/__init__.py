@@ -45,7 +45,8 @@ for name, without in BEYOND.items():
     OF[name] = [one for one in OF[name] if one not in without]
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
-    gpt.same_gradient, gpt.prints_the_same, gpt.uses_the_scaler, saving.saved_once,
+    gpt.same_gradient, gpt.prints_the_same, gpt.uses_the_scaler, gpt.saves_its_step,
+    saving.saved_once,
     group.left_the_group, group.ends_well,
 ]  # fmt: skip
 OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
@@ -59,12 +60,13 @@ OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what t
     ],
     "hsdp": [sharding.sends_its_sums, saving.saved_on_every_node],
     "dcp": [
-        sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
+        sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes, saving.saved_on_every_node,
         sharding.names_whole_folders, sharding.shares_metadata_last,
     ],
 }  # fmt: skip
 FIRST = [sharding.names_whole_folders]  # a folder that is deleted too early ends in a hang
 AFTER_A_RESTART = [sharding.shares_metadata_last, gpt.resumes]
+IN_EACH_RUN = [*AFTER_A_RESTART, sharding.sends_its_sums]
 for name, own in OWN.items():
     early, late = ([one for one in own if one in some] for some in (FIRST, AFTER_A_RESTART))
     OF[name] = [
@@ -76,7 +78,7 @@ for name, own in OWN.items():
 for name in ("tensor_parallel", "two_dimensions", "pipeline", "context_parallel", "experts"):
     OF[name] = [
         group.is_python, group.all_take_part, gpt.same_gradient_together, gpt.prints_the_same,
-        group.left_the_group, group.ends_well,
+        sharding.keeps_its_weights, saving.saved_once, group.left_the_group, group.ends_well,
     ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,

@@ -127,6 +127,23 @@ def _in_run(number):
     return f" in run {number + 1}" if number else ""
 
 
+@check("5a_exact", "save-everything-meanwhile", "mingpt")
+def saves_its_step(run):
+    """A checkpoint has the weights of the step that it names.
+
+    Training continues while a thread writes. Give the thread copies of all tensors, made before the
+    next step.
+    """
+    mine, right = (
+        {(save.numbers.get("steps_run"), save.step["n"]) for save in each.saves if save.step}
+        for each in (run, run.reference)
+    )
+    for number, step in sorted(mine - right, key=str):
+        if number in {known for known, _ in right}:
+            return False, f"the checkpoint of step {number} has the weights of step {step}"
+    return (True, f"{len(mine)} checkpoints") if mine else None
+
+
 @check("5c_fast", "accumulate-gradients", "mingpt")
 def sends_once(run):
     """The ranks exchange gradients once per step, with the last micro-batch.

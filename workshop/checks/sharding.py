@@ -10,8 +10,8 @@ NO_STEP = "no process has made a step: the module must start the training itself
 
 
 def _kept(run):
-    """Of each rank's last step in the first run: what it has in memory."""
-    return [worker.all("kept")[-1] for worker in run.attempts[0].trained if worker.first("kept")]
+    """Of each rank's last step in the newest run: what it has in memory."""
+    return [worker.all("kept")[-1] for worker in run.attempts[-1].trained if worker.first("kept")]
 
 
 def _beside(run, words, *kinds, shown="{:,}".format, differ=operator.ne):
@@ -175,12 +175,23 @@ def shares_metadata_last(run):
 
 @check("parallel_dcp", "save-in-the-background", "parallel")
 def saves_meanwhile(run):
-    """Training continues while the shards are written.
+    """Training continues while the shards are written, and older shards are deleted after that.
 
-    A save that is asynchronous returns once the tensors are copied, and gives a future.
+    A save that is asynchronous returns once the tensors are copied, and gives a future. When it is
+    done, and the small file names the new folder, the others can go.
     """
     workers = run.attempts[0].trained
     threads = [w for w in workers if any(f["together"] and f["thread"] for f in w.all("saved"))]
     found = threads or [worker for worker in workers if worker.first("meanwhile")]
     told = f"{len(found)} of {len(workers)} processes train while their shards are written"
+    mine, right = map(_deleted, (run, run.reference))
+    if workers and len(found) == len(workers) and mine < right:
+        return False, f"{told}; {mine} older folders are deleted, the lesson's script deletes {right}"
     return (len(found) == len(workers), told) if workers else None
+
+
+def _deleted(run):
+    """How many folders of shards were deleted in the first run."""
+    first = {worker.process["pid"] for worker in run.attempts[0].workers}
+    gone = {f["path"] for f in run.all("removed") if f["pid"] in first}
+    return sum(path.endswith("/.metadata") for path in gone)
