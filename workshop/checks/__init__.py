@@ -46,8 +46,7 @@ for name, without in BEYOND.items():
 OF["mingpt"] = [
     group.is_python, group.all_take_part, gpt.sends_once, equal_weights.stay_equal,
     gpt.same_gradient, gpt.prints_the_same, gpt.uses_the_scaler, gpt.saves_its_step,
-    saving.saved_once,
-    group.left_the_group, group.ends_well,
+    gpt.writes_as_often, group.left_the_group, group.ends_well,
 ]  # fmt: skip
 OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what these do not show
     "checkpoint_activations": [sharding.computes_again],
@@ -56,11 +55,11 @@ OWN = {  # of a lesson of parallel/: a check for each edit, in order, and what t
         gpt.resumes,
     ],
     "fsdp": [
-        sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes, saving.saved_once,
+        sharding.keeps_its_weights, sharding.sends_its_sums, gpt.resumes,
     ],
-    "hsdp": [sharding.sends_its_sums, saving.saved_on_every_node],
+    "hsdp": [sharding.sends_its_sums],
     "dcp": [
-        sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes, saving.saved_on_every_node,
+        sharding.saves_its_shards, sharding.saves_meanwhile, gpt.resumes,
         sharding.names_whole_folders, sharding.shares_metadata_last,
     ],
 }  # fmt: skip
@@ -73,12 +72,12 @@ for name, own in OWN.items():
         group.is_python, *early, group.all_take_part,
         *(one for one in own if one not in early + late),
         sharding.reads_its_share, gpt.same_gradient, gpt.prints_the_same, *late,
-        group.left_the_group, group.ends_well,
+        gpt.writes_as_often, group.left_the_group, group.ends_well,
     ]  # fmt: skip
 for name in ("tensor_parallel", "two_dimensions", "pipeline", "context_parallel", "experts"):
     OF[name] = [
         group.is_python, group.all_take_part, gpt.same_gradient_together, gpt.prints_the_same,
-        sharding.keeps_its_weights, saving.saved_once, group.left_the_group, group.ends_well,
+        sharding.keeps_its_weights, gpt.writes_as_often, group.left_the_group, group.ends_well,
     ]  # fmt: skip
 WITH_THREE = [  # of the second run; in the end, one of its processes fails
     group.one_process_each, group.joined, equal_weights.stay_equal, equal_weights.gradient_is_mean,

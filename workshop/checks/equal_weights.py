@@ -83,14 +83,15 @@ def gradient_is_mean(run):
                     f"the optimizer of {strange[0].name} does not have the parameters of the model "
                     "that computes the loss: no gradient reaches them, and they do not change"
                 )
-            if len({size for fact in facts for size in fact["batches"]}) > 1:
-                continue  # unequal batches: a mean of means is usual
+            unequal = len({size for fact in facts for size in fact["batches"]}) > 1
             columns = zip(*[fact["expected"] for fact in facts], strict=True)
             mean = [sum(column) / len(facts) for column in columns]
             for worker, fact in zip(workers, facts, strict=True):
+                used, right = math.hypot(*fact["used"]), math.hypot(*mean)
+                if unequal and used < 1.5 * right:
+                    continue  # a mean of means is usual, and no sum
                 compared += 1
                 if not _is(fact["used"], mean, fact["weights"], known):
-                    used, right = math.hypot(*fact["used"]), math.hypot(*mean)
                     told = ", in another direction" if abs(used - right) < 1e-3 * right else ""
                     told = told if used else ": the weights do not change"
                     return False, (

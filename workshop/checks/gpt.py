@@ -95,7 +95,7 @@ def same_gradient_together(run):
     If their length is off by a factor: a sum over ranks is missing, is made twice, or is a mean. If
     the first steps agree: later ones are clipped, by the norm of the whole gradient, on all ranks.
     If it differs a little: is a mean, or a share of tokens, that of one rank? If a run has dropout:
-    ranks that share a batch draw alike.
+    ranks that share a batch draw alike. If it differs after a validation: that drops nothing.
     """
     return _same(run, lambda norms: [math.hypot(*norms)])
 
@@ -142,6 +142,34 @@ def saves_its_step(run):
         if number in {known for known, _ in right}:
             return False, f"the checkpoint of step {number} has the weights of step {step}"
     return (True, f"{len(mine)} checkpoints") if mine else None
+
+
+@check("5a_exact", "save-everything-meanwhile", "mingpt")
+def writes_as_often(run):
+    """One process of each node writes each checkpoint, and as often as in the lesson.
+
+    All ranks take part in collecting it. Then one rank of each node writes, since nodes may share
+    no disk, and since two writers damage a file. After the last step, there is always a save.
+    """
+    if run.crash or run.first("hung", "late"):
+        return None
+    mine, right = (_written(each) for each in (run, run.reference))
+    for path, by in right.items():
+        has = mine.get(path, [])
+        if len(has) != len(by):
+            who = " and ".join(sorted({*has})) or "none"
+            told = f"{path} is written {len(has)} times, by {who}"
+            return False, f"{told}; in the lesson {len(by)} times, by {by[0]}"
+    return (True, f"{len(right)} files") if right else None
+
+
+def _written(run):
+    """Who has put a file in its place, by its path."""
+    found = {}
+    for fact in run.all("renamed"):
+        if fact["path"].endswith(".pt"):
+            found.setdefault(fact["path"], []).append(run.who(fact))
+    return found
 
 
 @check("5c_fast", "accumulate-gradients", "mingpt")

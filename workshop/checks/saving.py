@@ -22,9 +22,8 @@ def saved_once(run):
             those[save.worker.process["pid"]] = save.worker
     for (_, node, epoch), those in writers.items():
         if len(those) > 1:
-            when = "" if "options" in run.asked else f"after epoch {epoch}, "
             where = f"on {node}" if node else "a checkpoint"
-            return False, f"{when}{ranks(list(those.values()))} each wrote {where}"
+            return False, f"after epoch {epoch}, {ranks(list(those.values()))} each wrote {where}"
     if not (writers or run.crash or run.first("hung", "late")):
         return False, "no checkpoint was written"
     return (True, f"saves: {len(writers)}, one writer each") if writers else None
