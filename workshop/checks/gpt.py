@@ -82,8 +82,8 @@ def same_gradient(run):
 
     Compare the gradients' lengths: are they clipped, and where? Is it the mean over all tokens of
     the step? Zero the gradients once per step, and divide each micro-batch's loss by the number of
-    micro-batches. If it differs after a validation: is the model in train mode again? With FSDP: do
-    all ranks draw the same weights? It sends none at the beginning.
+    micro-batches. If it differs after a validation: is the model in eval mode during it, and in
+    train mode again? With FSDP: do all ranks draw the same weights? It sends none at the beginning.
     """
     return _same(run, list)
 
