@@ -25,7 +25,7 @@ def _lines(attempt):
 
 @check("2_multigpu", "report-the-global-loss")
 def reported_once(run):
-    """One rank prints the loss of an epoch, once.
+    """One rank prints the loss of an epoch, once, and where training resumes.
 
     Every process runs every line of the script, including the prints. Let one process print: over
     all nodes, exactly one has rank 0.
@@ -40,6 +40,10 @@ def reported_once(run):
             if len(workers) > 1:
                 told = f"was printed {len(workers)} times, by {ranks(workers)}"
                 return False, f"the line of epoch {epoch} {told}"
+        said = {w: [fact["text"] for fact in w.all("said")] for w in attempt.workers}
+        resumes = [w for w in said if any(text.startswith("Resuming") for text in said[w])]
+        if len(resumes) > 1:
+            return False, f"{ranks(resumes)} each said where training resumes"
     if epochs:
         return True, f"{epochs} epochs, {epochs} lines"
     if any(len(worker.epochs) > 1 for worker in run.processes):

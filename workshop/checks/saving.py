@@ -161,4 +161,7 @@ def last_epoch_saved(run):
     saved = {save.epochs for save in run.saves}
     if missing := {*range(every, total, every), total} - saved:
         return False, f"{total} epochs ran, but nothing was saved after epoch {min(missing)}"
+    totals = [act["asked"]["total_epochs"] for act in run.all("act")]
+    if extra := saved.difference(range(every, total, every), totals):
+        return False, f"it was saved after epoch {min(extra)}, though save_every is {every}"
     return True, f"saved after epochs {', '.join(map(str, sorted(saved)))}"

@@ -40,7 +40,8 @@ def _turn(run, epoch):
     """How many samples an endless sampler drew before they came again in the same order, or 0."""
     drawn = indices_of(run, epoch)
     turn = len({*drawn})
-    return turn if turn > 8 and drawn[:turn] == drawn[turn : 2 * turn] else 0
+    alike = len(drawn) >= 2 * turn and drawn[turn:] == drawn[:-turn]
+    return turn if turn > 8 and alike else 0
 
 
 @rule("note")

@@ -14,7 +14,9 @@ def is_sharded(run) -> bool:
     sizes = {(fact["opt"], fact["numbers"]) for fact in first}
     differ = len(sizes) > len({opt for opt, _ in sizes})
     own = any(fact["sharded"] for fact in first) or any(f["ignored"] for f in run.all("replicated"))
-    return differ or own or holds_parts(run)
+    zero = any(fact["through"] == "DeepSpeedEngine" for fact in run.all("forward"))
+    flat = zero and any(len(fact["parameters"]) < 3 for fact in first)  # a part, as one tensor
+    return differ or own or flat or holds_parts(run)
 
 
 def same_inputs(run) -> int:

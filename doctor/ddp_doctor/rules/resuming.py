@@ -11,7 +11,7 @@ from ..recorded_run import lost, shown
 from ..rule import rule
 from . import killed_run
 from .replicas import diverged
-from .wording import exception
+from .wording import exception, lines_with
 
 
 @rule("error")
@@ -57,6 +57,20 @@ def _made_without(run):
     made = {worker.number_of_steps for worker in killed_run.again(run)} or {0}
     every = made == {killed_run.total(run.reference)} and run.equally_long
     return f"{max(made):,} steps" if every or made == {0} else None
+
+
+@rule("error")
+def resume_exhausted(run):
+    """After a restart, the first epoch has no batch.
+
+    The sampler or loader got back its position at the end of an epoch, so nothing is left of the
+    next one. Count the position from 0 in each epoch.
+    """
+    for worker in killed_run.again(run)[:1]:
+        first = worker.first("epoch")
+        if killed_run.resumed_from(run) and first and first["whole"] and not first["drawn"]:
+            places = lines_with(run, r"(sampler|loader)\w*(\.load_state_dict\(|\.\w+ = state)")
+            yield "it drew 0 samples", next(iter(places), first["where"])
 
 
 @rule("error")
