@@ -104,6 +104,7 @@ def _processes(words, nodes):
         ranks = {
             "RANK": rank, "LOCAL_RANK": nodes[:rank].count(node), "WORLD_SIZE": len(nodes),
             "LOCAL_WORLD_SIZE": nodes.count(node), "GROUP_RANK": sorted({*nodes}).index(node),
+            "GROUP_WORLD_SIZE": len({*nodes}),
         }  # fmt: skip
         env = {name: str(value) for name, value in ranks.items()}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}"}
