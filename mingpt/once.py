@@ -23,8 +23,8 @@ def run_once_per_node(function, *args):
     """Call `function(*args)` in the first process of every node while the other processes wait.
 
     Nodes may share no disk, so each makes its own result. Every rank returns what the call returned
-    on its node. If the call raises on any node, every rank raises that exception: no rank waits for
-    a file that will never exist. The call may take up to a day.
+    on its node. If the call raises on any node, every rank raises, as above: no rank waits for a
+    file that will never exist. The call may take up to a day.
     """
     first, node = int(os.environ["LOCAL_RANK"]) == 0, platform.node()
     result, outcomes = _call(first, function, args)
@@ -48,7 +48,6 @@ def _call(first, function, args):
                 pickle.loads(pickle.dumps(raised))
             except Exception:  # an HTTPError, for one, holds a connection
                 error = RuntimeError(repr(raised))
-                error.__cause__ = raised
     outcomes = [None] * dist.get_world_size()
     dist.all_gather_object(outcomes, (platform.node(), first, result, error), group=group)
     dist.destroy_process_group(group)

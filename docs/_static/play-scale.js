@@ -62,7 +62,7 @@ play.figures.scale = () => {
       found.push({ dimension, operation, times, numbers, width });
     if (l.experts > 1) add("experts", "all_to_all", (4 + 2 * again) * layers, div(tokens * m.chosen * m.width, l.tensor));
     if (l.shards > 1) {
-      add("shards", "all_gather", 2 * layers, gathered(m, l));
+      add("shards", "all_gather", (1 + once) * layers, gathered(m, l));
       add("shards", "all_gather", 1, rest);
       add("shards", "reduce_scatter", layers, gathered(m, l), FULL);
       add("shards", "reduce_scatter", 1, rest, FULL);
@@ -87,7 +87,8 @@ play.figures.scale = () => {
     const own = layers * div(block(m), l.tensor) + rest;
     const shared = l.shards > 1 ? l.shards * l.context : 1;
     let weights = 4 * FULL * own / shared + HALF * (shared > 1 ? 2 * gathered(m, l) + rest : own);
-    if (shared > 1 && l.pipeline > 1) weights = 3 * FULL * own / shared + (HALF + FULL) * own;
+    const whole = layers * gathered(m, l) + rest;
+    if (shared > 1 && l.pipeline > 1) weights = FULL * (4 * own - whole) / shared + (HALF + FULL) * whole;
     const tokens = div(w.micro * CONTEXT, l.context);
     let perBlock = div(HALF * kept(m), l.tensor);
     if (l.context > 1) perBlock += div(HALF * 2 * kvWidth(m) * l.context, l.tensor);

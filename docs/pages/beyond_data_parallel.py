@@ -12,7 +12,7 @@ DataParallel: several devices in one process, and why not
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. DP is not deprecated, but PyTorch recommends DDP even on one machine, and
-# SpeechBrain supports DP no longer. Without GPUs, DP silently calls the module as it is. Here DP
+# SpeechBrain no longer supports DP. Without GPUs, DP silently calls the module as it is. Here DP
 # gets two devices and a batch of 8:
 #
 # .. run::

@@ -221,7 +221,7 @@ axes[0].set(ylabel="% of the tokens")
 #
 # **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
 # has other initial weights, or rows return in another order. If it differs only later, the scale or
-# the balance is wrong, or it accumulates. Rounding can also change a choice if two shares are
+# the balance is wrong, or a run accumulates. Rounding can also change a choice if two shares are
 # almost equal, and then the curves part for good.
 #
 # **"Split sizes doesn't match total dim 0 size".** A rank's own numbers do not add up to the rows of

@@ -38,7 +38,7 @@ How far does it scale?
 # A ring of *n* ranks sends (*n* − 1)/*n* of the tensor for an all-gather or a reduce-scatter, and
 # twice that for an all-reduce (:doc:`1a_speed`). With FSDP, each micro-batch sends its gradients,
 # so that no GPU keeps whole ones. (The second edit of :doc:`FSDP <parallel_fsdp>` keeps them, and
-# sends once per step.)
+# sends once per step. So does FSDP in a pipeline, which gathers its weights once per step, too.)
 #
 # Are these numbers right? PyTorch has a backend named ``fake``, which answers each collective at
 # once and sends nothing. One process then acts as rank 0 of 64. The lab runs a forward and a

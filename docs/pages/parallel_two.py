@@ -78,8 +78,8 @@ Two dimensions: FSDP and tensor parallelism together
 # -------------
 #
 # - **Memory.** Of the split layers' weights and optimizer state, a process keeps 1/(*nodes* ×
-#   *local*), and as much of gradients, unless it accumulates: then 1/*local*. Activations are
-#   divided by *local* only, as in :doc:`parallel_tensor`.
+#   *local*). Of gradients, too, unless it accumulates: then 1/*local*. Activations are divided by
+#   *local* only, as in :doc:`parallel_tensor`.
 # - **Messages between nodes.** FSDP gathers and reduces one part of each layer, so each GPU sends
 #   and receives about 1/*local* of what it would with FSDP alone. But all GPUs of a node send: with
 #   4 nodes of 8, each node sends ¾ of all weights per all-gather, with FSDP alone almost all.

@@ -82,13 +82,14 @@ Groups that go on without a restart: torchft
 #    trained on.
 #
 #    **A checkpoint** sets the count. So the script need not exchange checkpoints any more: the group
-#    whose checkpoint is newest has made most steps, and those that begin with it take its state.
+#    whose checkpoint is newest has made most steps, and those that do not begin earlier take its
+#    state.
 #
 #    **A group that was cut off** for ten seconds, and comes back, finds that the others went on
 #    without it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun
 #    start it again, as a newcomer.
 #
-# The group that is ready first begins alone. Here group 1 is killed after epoch 5, and its folder is
+# Here the group that is ready first begins alone. Group 1 is killed after epoch 5, and its folder is
 # deleted. Soon after, it starts again:
 
 # %%

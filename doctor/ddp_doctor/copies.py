@@ -85,7 +85,8 @@ def _copy(here, there, folder):
             there.mkdir(parents=True)
             every = sorted(here.iterdir())
             inside = [p for p in every if p.name not in LEFT_OUT or folder.is_relative_to(p)]
-            inside = [p for p in inside if not there.is_relative_to(p)]  # TMPDIR may be in it
+            own = [p for p in inside if p.name.startswith("ddp-doctor-")]  # TMPDIR may be in it
+            inside = [p for p in inside if p not in own or not there.is_relative_to(p)]
             return [path for one in inside for path in _copy(one, there / one.name, folder)]
         if here.is_file() and here.stat().st_size <= LARGE:
             shutil.copy2(here, there)

@@ -41,12 +41,12 @@ def diagnosed(command: list[str], plan: str = "once", **options) -> Iterator["Di
         one = Diagnosis(command, Path(folder), **options)
         try:
             getattr(one, plan)()
-        except KeyboardInterrupt:  # the report says where the run was
+        except KeyboardInterrupt:  # the report is that of the first run
             if one.run is None:
                 raise
-            one.interrupted = True
+            one.interrupted, one.run.reference = True, None
             if plan in ("restart", "parity"):
-                one.unexamined.append(f"{plan}: interrupted")
+                one.unexamined.append(f"a comparison by --{plan}: it was interrupted")
         one.judge()
         yield one
 

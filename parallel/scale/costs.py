@@ -159,9 +159,10 @@ def messages(model, layout, work):
         rows = tokens * model.chosen * model.width // layout.tensor
         found.append(Message("experts", "all_to_all", (4 + 2 * again) * layers, rows))
     if layout.shards > 1:
-        # Weights are gathered for forward() and for backward(); the last one keeps the rest.
+        # Weights are gathered for forward() and for backward(); a pipeline keeps them, as it does
+        # the rest, which is gathered once.
         found += [
-            Message("shards", "all_gather", 2 * layers, gathered(model, layout)),
+            Message("shards", "all_gather", (1 + once) * layers, gathered(model, layout)),
             Message("shards", "all_gather", 1, rest),
             Message("shards", "reduce_scatter", layers, gathered(model, layout), FULL),
             Message("shards", "reduce_scatter", 1, rest, FULL),
@@ -197,8 +198,9 @@ def memory(model, layout, work):
     weights = 4 * FULL * own / shared  # weights, gradients, and two averages
     # In use: two blocks and the rest, gathered, or autocast's copies of all.
     weights += HALF * (2 * gathered(model, layout) + rest if shared > 1 else own)
-    if shared > 1 and layout.pipeline > 1:  # gathers and sends once per step, so keeps whole ones
-        weights = 3 * FULL * own / shared + (HALF + FULL) * own
+    if shared > 1 and layout.pipeline > 1:  # whole weights and gradients: it sends once per step
+        whole = layers * gathered(model, layout) + rest
+        weights = FULL * (4 * own - whole) / shared + (HALF + FULL) * whole
     tokens = work.micro * work.context // layout.context
     kept = HALF * model.kept // layout.tensor
     if layout.context > 1:  # gathered keys and values, of all tokens

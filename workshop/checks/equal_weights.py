@@ -89,7 +89,7 @@ def gradient_is_mean(run):
             for worker, fact in zip(workers, facts, strict=True):
                 used, right = math.hypot(*fact["used"]), math.hypot(*mean)
                 if unequal and used < 1.5 * right:
-                    continue  # a mean of means is usual, and no sum
+                    continue  # no sum; a mean of means is usual
                 compared += 1
                 if not _is(fact["used"], mean, fact["weights"], known):
                     told = ", in another direction" if abs(used - right) < 1e-3 * right else ""

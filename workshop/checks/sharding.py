@@ -59,9 +59,9 @@ def keeps_its_gradients(run):
 def keeps_its_weights(run):
     """Each process keeps its share of the weights, the gradients and the optimizer's state.
 
-    Between two steps, a process needs only the weights that it updates itself. It gathers the
-    others for as long as it computes with them. An optimizer that is made before the weights are
-    divided keeps the whole ones.
+    Between two steps, a process needs only the weights that it updates itself. FSDP gathers the
+    others while it computes with them. An optimizer that is made before the weights are divided
+    keeps the whole ones.
     """
     found = _keeps(run, "weights", "gradients", "state")
     mine, right = (len(each.all("sharded")) for each in (run, run.reference))

@@ -68,9 +68,9 @@ def resume_exhausted(run):
     """
     for worker in killed_run.again(run)[:1]:
         first = worker.first("epoch")
-        if killed_run.resumed_from(run) and first and first["whole"] and not first["drawn"]:
+        if killed_run.resumed_from(run) and first and first["whole"] and not first["taken"]:
             places = lines_with(run, r"(sampler|loader)\w*(\.load_state_dict\(|\.\w+ = state)")
-            yield "it drew 0 samples", next(iter(places), first["where"])
+            yield "it gave 0 batches", next(iter(places), first["where"])
 
 
 @rule("error")
