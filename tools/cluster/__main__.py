@@ -47,7 +47,9 @@ def _serve(options):
             SCHEDULERS[options.scheduler].start(cluster)
         for name in cluster.nodes:
             print(f"{name}  {cluster.address(name)}  {cluster.folder(name)}")
-        Prompt(cluster).cmdloop()
+        prompt = Prompt(cluster)
+        with prompt.started:  # they end first, or say that their node is gone
+            prompt.cmdloop()
 
 
 class Prompt(cmd.Cmd):
@@ -57,7 +59,7 @@ class Prompt(cmd.Cmd):
         super().__init__()
         self.do_cut, self.do_heal = cluster.cut, cluster.heal
         self.do_kill, self.do_replace = cluster.kill, cluster.replace
-        self.cluster = cluster
+        self.cluster, self.started = cluster, contextlib.ExitStack()
 
     def onecmd(self, line):
         try:
@@ -79,7 +81,8 @@ class Prompt(cmd.Cmd):
         self.cluster.limit(*words)
 
     def do_start(self, line):
-        self._start(line)
+        for process in self._start(line):
+            self.started.enter_context(process)
 
     def _start(self, line):
         node, *words = shlex.split(line) or [""]
