@@ -52,8 +52,8 @@ minGPT training
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: Block
 #
-# A block adds two things to each vector: what attention finds in earlier tokens, and what the MLP
-# computes from the vector alone. Because a block only adds to its input, ``backward()`` also passes
+# A block adds two things to each vector: what attention finds in this token and earlier ones, and
+# what the MLP computes from the vector alone. Because a block only adds to its input, ``backward()`` also passes
 # the gradient around the block unchanged. Before attention and before the MLP, a LayerNorm
 # (``ln_1``, ``ln_2``) scales each vector to mean 0 and variance 1, then applies a learned factor
 # and offset.
@@ -114,7 +114,7 @@ minGPT training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# The loss is the cross-entropy per character. This text has 67 different characters, so guessing
+# The loss is about the cross-entropy per character. This text has 67 different characters, so guessing
 # costs ln 67 = 4.20. (At this stage ``--total_steps 2`` still means two epochs.)
 
 # %% [markdown]

@@ -66,7 +66,7 @@ Fast training
 # Accumulating gradients
 # ----------------------
 #
-# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of
+# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of at most
 # ``--micro_batch_size`` sequences. ``mingpt@8`` has this option, but updates the weights after
 # every part, here of one sequence:
 #
@@ -233,7 +233,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #
 # * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process,
 #   which need no all-reduce, reach 1.42. With 64 sequences per process, two
-#   processes are 1.85 / 1.10 = 1.68 times as fast.
+#   processes are 48,880 / 28,937 = 1.69 times as fast.
 # * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
 #   ``--compile`` is slower as well: 1.01 against 1.42 of *two threads*, so × 0.71. The cause is
 #   MKL, which compiled code uses: alone it gives × 0.63 (second row). ``bf16`` and ``--compile``

@@ -30,8 +30,8 @@ Gradient compression, with a communication hook
 #
 #    With a hook, DDP no longer divides, so the hook must. It must not wait for the all-reduce, or
 #    ``backward()`` would wait too. So it starts one with ``async_op=True`` and returns a *future*:
-#    an object that will have a value later. The function in ``then`` runs when the sum has arrived,
-#    writes the average into the bucket and returns it. DDP waits for all futures at the end of
+#    an object that will have a value later. What the function in ``then`` computes comes after the
+#    sum: it writes the average into the bucket and returns it. DDP waits for all futures at the end of
 #    ``backward()``.
 #
 # .. run::
@@ -153,7 +153,8 @@ for axes, title, values, form in zip(
 panes[0].invert_yaxis()
 
 # %% [markdown]
-# The unsent part, and the factors that the next step begins with (a *warm start*), are *state*:
+# The unsent part, and the second factor, with which the next step begins (a *warm start*), are
+# *state*:
 #
 # - **Memory.** The unsent part takes as much as the gradients.
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run

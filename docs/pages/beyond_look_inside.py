@@ -160,5 +160,5 @@ figure.legend(patches, ["forward to all-reduce", "in the all-reduce"], loc="outs
 #
 #    .. fold:: The last recorded call is number 812 on rank 0 and number 811 on rank 1. What do you know?
 #
-#       Rank 1 has not come to call 812: it still computes, waits for something else, or has died.
+#       Rank 1 has not come to call 812: it still computes, or waits for something else.
 #       Look at its stack with ``py-spy``: "A hang?" in :doc:`symptoms`.

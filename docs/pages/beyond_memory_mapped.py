@@ -125,6 +125,7 @@ Memory-mapped data, converted once
 #    :show: 3 2
 #    :mark: OSError
 #
+#    rm -f train_data.mmap
 #    (ulimit -f 100; python -m beyond.memory_mapped 3 3)
 #
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,

@@ -138,8 +138,8 @@ FSDP: each process keeps a shard
 # -------------
 #
 # Here are the collectives of one process of eight in a step of two micro-batches, with the bytes of
-# the whole tensors. They are counted over torch's ``fake`` backend, which answers at once and so
-# says nothing about time:
+# the whole tensors (of 91,824 weights, because its vocabulary is larger). They are counted
+# over torch's ``fake`` backend, which answers at once and so says nothing about time:
 #
 # .. run::
 #    :expect: (?s)14 all_gathers of 1,413,120 bytes, 4 .*14 all_gathers of 706,560.*: all_gather all_gather block 2 reduce_scatter all_gather block 1
@@ -174,7 +174,7 @@ FSDP: each process keeps a shard
 #
 # FSDP1, ``FullyShardedDataParallel``, wraps a module, and lays that module's parameters in one flat
 # tensor. FSDP2, ``fully_shard``, changes the module itself and leaves its parameters apart, so that
-# some may be frozen. What a script for FSDP1 says, and what FSDP2 wants:
+# frozen ones need no gradients. What a script for FSDP1 says, and what FSDP2 wants:
 #
 # ====================================  ============================================================
 # FSDP1                                 FSDP2
@@ -221,7 +221,7 @@ FSDP: each process keeps a shard
 #
 # .. page-end:: parallel_fsdp
 #    :next: :doc:`parallel_hsdp`, for several nodes
-#    :also: torch.distributed.fsdp.fully_shard, torch.distributed.tensor <torch.distributed.tensor>, torch.distributed.checkpoint <torch.distributed.checkpoint>
+#    :also: torch.distributed.tensor <torch.distributed.tensor>, torch.distributed.checkpoint <torch.distributed.checkpoint>
 #
 #    You can now shard a model with two lines, keep its checkpoints independent of the number of
 #    processes, and say what FSDP sends.

@@ -70,10 +70,10 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, about three numbers per weight leave
-# the node: ¾ in each of two all-gathers, whose ring passes three of four shards to the other node,
-# and 1½ in the reduce-scatter, which gloo makes an all-reduce. (NCCL would send 2¼ in all.) With
-# HSDP it is one number, that of the all-reduce between two nodes. (The rest are headers and small
-# messages, such as the gradient's norm.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
+# the node: ¾ in each of two all-gathers, whose ring passes three of four shards to the other node
+# (also one that comes from there), and 1½ in the reduce-scatter, which gloo makes an all-reduce.
+# (NCCL would send 2¼ in all.) With HSDP it is one number, that of the all-reduce between two nodes.
+# (The rest are headers and small messages, such as the gradient's norm.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
 # more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
 # numbers per weight from each.
 
@@ -125,9 +125,9 @@ HSDP: a copy per node, a shard per GPU
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
 #
-# **"IndexError: list index out of range" on one node, and a hang on the others.** The nodes started
-# different numbers of processes, so they compute different shapes. A rank that its own shape leaves
-# out fails in ``fully_shard``.
+# **"IndexError: list index out of range" on one node and a hang on the others, or a hang only.** The
+# nodes started different numbers of processes, so they compute different shapes. A rank that its own
+# shape leaves out fails in ``fully_shard``.
 
 # %% [markdown]
 # What you can do now
@@ -135,7 +135,6 @@ HSDP: a copy per node, a shard per GPU
 #
 # .. page-end:: parallel_hsdp
 #    :next: :doc:`parallel_dcp`, to save without gathering and without waiting
-#    :also: torch.distributed.device_mesh.init_device_mesh, torch.distributed.fsdp.fully_shard
 #
 #    You can now say which ranks form which group of a mesh, and what a node sends.
 #

@@ -62,7 +62,7 @@ Pipeline parallelism: each process holds some blocks
 #    **The batch.** A ``StepLoader`` draws the same batch on all ranks, and takes this rank's share.
 #    As rank 0 of 1, it takes everything, in one piece.
 #
-#    **DDP goes.** All ranks compute the same now, so there is nothing to average.
+#    **DDP goes.** Without dropout, all ranks compute the same now, so there is nothing to average.
 #
 #    **The totals** need no sum, either. Soon only the last stage will know the loss. So it
 #    broadcasts its totals, and rank 0 prints them.
@@ -225,8 +225,8 @@ Pipeline parallelism: each process holds some blocks
 # 1) *t*, and each stage waits for (*S* − 1) / (*M* + *S* − 1) of it. This share is called the
 # *bubble*.
 #
-# The lab runs four stages with PyTorch's schedules, and notes when each stage computes. A stage
-# sleeps in place of computing, so that four of them do not compete for two cores:
+# The lab runs PyTorch's schedules on four ranks, and notes when each computes. A rank sleeps in place
+# of computing, so that four of them do not compete for two cores:
 #
 # .. run::
 #    :expect: (?s)GPipe.*1F1B.*Interleaved1F1B
@@ -249,7 +249,7 @@ events = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
 CASES = ("GPipe", 4), ("GPipe", 8), ("1F1B", 8), ("Interleaved1F1B", 8)
 
 figure, axes = lab.picture(
-    "One step of four stages, four times. In each, the first rank begins and ends the step, and the "
+    "One step of four ranks, four times. In each, the first rank begins and ends the step, and the "
     "others begin later and end earlier. With eight micro-batches, all wait less than with four.",
     height=6.4, rows=4, columns=1, sharex=True,
 )
@@ -287,7 +287,7 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # What it costs
 # -------------
 #
-# - **Waiting.** With a stage on each of four ranks and 16 micro-batches, at least 16 % of the time.
+# - **Waiting.** With GPipe or 1F1B, four ranks and 16 micro-batches, about 16 % of the time, or more.
 #   Micro-batches cannot be arbitrarily small, because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends
@@ -318,11 +318,11 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # **"Number of microbatches (2) must be greater than or equal to the number of stages (4)."**
 # ``Schedule1F1B`` needs at least as many micro-batches as stages.
 #
-# **"Tensor size 3 is smaller than num_chunks".** The batch has fewer sequences than there are
-# micro-batches.
+# **"Tensor size 3 is smaller than num_chunks", or "Expecting 4 arg_mbs but got 3".** The batch has
+# fewer sequences than there are micro-batches.
 #
 # **"Received data size doesn't match expected size", or "Expected input batch_size (4) to match
-# target batch_size (3)".** The batch is larger, or smaller, than the first one, from which the
+# target batch_size (3)".** The batch is larger, or smaller, than the one before, for which the
 # stages made their buffers. Drop the last, smaller batch.
 #
 # **"step() requires gradients to be enabled for backward computation".** A validation calls ``step``

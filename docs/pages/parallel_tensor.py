@@ -13,8 +13,8 @@ Tensor parallelism: a part of every layer
 # FSDP keeps shards, but computes with whole layers: each GPU gathers the weights, and needs at least
 # one sequence of its own, with all its activations. If a layer, or a sequence, is too large for
 # that, several GPUs can compute one layer together. This is *tensor parallelism* (`Shoeybi et al.
-# 2019 <https://arxiv.org/abs/1909.08053>`__). Each process keeps its part of a weight and never
-# gathers the whole. Instead of weights, the processes send activations.
+# 2019 <https://arxiv.org/abs/1909.08053>`__). Each process computes with its part of a weight.
+# Instead of weights, the processes send activations.
 
 # %% [markdown]
 # By hand
@@ -135,7 +135,8 @@ Tensor parallelism: a part of every layer
 #
 #    The first block gets whole sequences, of which each rank takes its tokens. After the last block
 #    they are gathered, and the rest of the model is unchanged. ``LayerNorm`` sees only some tokens
-#    now, so its gradients are parts of a sum. Its weights are DTensors, which add them up.
+#    now, so its gradients are parts of a sum. They are DTensors, which are added up when clipping and
+#    AdamW read them.
 #
 # The lab counts on four ranks what one of them keeps with ``mingpt.trainer``, with the second
 # stage, and with the script:
@@ -148,9 +149,9 @@ Tensor parallelism: a part of every layer
 #    torchrun --standalone --nproc_per_node=4 -m docs.labs.split_activations mingpt.trainer parallel.two parallel.tensor_parallel 2>&1 | grep weights
 #
 # By the formula of :doc:`parallel_memory`, a block keeps 16 *C* + *h* + 4 numbers per token. Split
-# layers divide 12 *C* + *h* of them by the number of ranks. Sequence parallelism also divides the
-# inputs of the two ``LayerNorm``. Their outputs, 2 *C*, are gathered, and kept whole for the
-# gradients of ``c_attn`` and ``c_fc``.
+# layers divide 12 *C* + *h* of them by the number of ranks. Sequence parallelism also divides
+# what the two ``LayerNorm`` keep: their inputs, and 4 numbers. Their outputs, 2 *C*, are gathered,
+# and kept whole for the gradients of ``c_attn`` and ``c_fc``.
 
 # %% [markdown]
 # Equal, and resumed by another
@@ -179,6 +180,7 @@ Tensor parallelism: a part of every layer
 # - **Messages.** A block makes four all-gathers and four reduce-scatters per micro-batch, of
 #   *tokens* × *C* numbers each, and every layer waits for them. FSDP sends weights, which it can
 #   fetch ahead. So tensor parallelism usually stays within a node, where GPUs are joined by NVLink.
+#   In each step, clipping and AdamW add small all-reduces for the ``LayerNorm``.
 # - **Small products.** Each rank's product is smaller, and a GPU computes small products less
 #   efficiently. On this CPU, the script is several times slower than DDP.
 # - **What is not divided.** The embeddings and ``lm_head`` stay whole here. Large vocabularies are
@@ -196,7 +198,7 @@ Tensor parallelism: a part of every layer
 #
 # **Other dropout on each rank.** Nothing fails either: the copies of the whole tensors drift apart.
 #
-# **"got mixed torch.Tensor and DTensor".** Clipping or a fused optimizer got shards and plain
+# **"got mixed torch.Tensor and DTensor".** Clipping or the optimizer got shards and plain
 # tensors. Use ``implicit_replication``.
 #
 # **"does not have a sharding strategy registered".** The layer calls an operator that ``DTensor``

@@ -160,7 +160,7 @@ figure.legend(loc="outside upper right", ncols=3)
 # What it costs
 # -------------
 #
-# For AdamW in fp32 on *N* processes over NCCL, without copies:
+# For AdamW in fp32 on *N* processes over NCCL, without copies, in a step of one micro-batch:
 #
 # =======  ==================  ==========  =========================================
 # stage    bytes per weight    for N = 8   numbers sent per weight and step, at most
@@ -214,7 +214,7 @@ figure.legend(loc="outside upper right", ncols=3)
 #    .. fold:: Why does no process of stage 2 need every mean gradient?
 #
 #       An optimizer such as SGD or Adam changes each weight by its own gradient alone. One that
-#       looks at a whole matrix, such as Muon, needs that matrix on one process.
+#       looks at a whole matrix, such as Muon, needs that matrix on one process, or more messages.
 #
 #    .. fold:: Rank 1 fails. Can the others continue without it?
 #

@@ -16,6 +16,12 @@ PAGES = {
     "torch.amp.GradScaler": "amp.html#gradient-scaling",  # described in prose only
     "torch.amp": "amp.html#{}",
     "torch.autocast": "amp.html#{}",
+    "torch.autograd.Function": "autograd.html#{}",
+    "torch.autograd.graph": "autograd.html#{}",
+    "torch.bfloat16": "tensor_attributes.html",
+    "torch.device": "tensor_attributes.html#{}",
+    "torch.distributed.algorithms.Join": "distributed.algorithms.join.html#{}",
+    "torch.distributed.algorithms.ddp_comm_hooks": "ddp_comm_hooks.html#{}",
     "torch.distributed.checkpoint": "distributed.checkpoint.html",
     "torch.distributed.elastic.multiprocessing.errors": "elastic/errors.html#{}",
     "torch.distributed.fsdp.fully_shard": "distributed.fsdp.fully_shard.html#{}",
@@ -23,14 +29,20 @@ PAGES = {
     "torch.distributed.optim": "distributed.optim.html#{}",
     "torch.distributed.pipelining": "distributed.pipelining.html",
     "torch.distributed.run": "elastic/run.html",
+    "torch.distributed.tensor.parallel": "distributed.tensor.parallel.html#{}",
+    "torch.distributed.tensor": "distributed.tensor.html#{}",
     "torch.distributed": "distributed.html#{}",
     "torch.multiprocessing.spawn": "multiprocessing.html#torch.multiprocessing.spawn.spawn",
+    "torch.nn.Parameter": "generated/torch.nn.parameter.Parameter.html",
+    "torch.profiler.schedule": "profiler.html#torch.profiler.profiler.schedule",
+    "torch.profiler": "profiler.html#{}",
     "torch.utils.checkpoint.checkpoint": "checkpoint.html#{}",
     "torch.utils.checkpoint": "checkpoint.html",
     "torch.utils.data.DistributedSampler": (
         "data.html#torch.utils.data.distributed.DistributedSampler"
     ),
     "torch.utils.data": "data.html#{}",
+    "torch.utils": "utils.html",
     "torch": "generated/{}.html",
 }
 
