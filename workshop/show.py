@@ -67,7 +67,7 @@ def passed(findings: list[Finding], of_the_first: int):
     """Print what the checks found, with a heading above those of a second run."""
     for number, finding in enumerate(findings):
         if number == of_the_first:
-            say("  With three processes, one of which fails:")
+            say("  In a second run:")
         say(f"  ✓ {finding.check.sentence}", "green")
         say(wrapped(finding.evidence, "      "), "dim")
 

@@ -63,7 +63,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # How to read a page
 # ------------------
 #
-# Each edit on a page leaves a script that runs: a *stage*. The stage ``multigpu@3``, for example,
+# Each edit on a page leaves a whole script: a *stage*. The stage ``multigpu@3``, for example,
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took and, if a command failed, its exit

@@ -229,7 +229,7 @@ axes.set(xlabel="seconds since the start", ylabel="epoch")
 # -------------------
 #
 # **Nothing happens at all.** Each agent waits for the others: 15 minutes without an endpoint, ten
-# minutes if another node is missing, and one to two minutes if a wrong name, a firewall or a
+# minutes if another node is missing, and one to three minutes if a wrong name, a firewall or a
 # missing ``node1`` keeps it from the endpoint. ``launch/check_cluster.py``, run on every node, says
 # what to look at; if it says ready, check your command's endpoint (:doc:`launchers`). On every
 # node, ``getent hosts node1`` must print the same address, and not one that begins with ``127.``.

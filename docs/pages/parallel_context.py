@@ -197,8 +197,8 @@ Context parallelism: a slice of each sequence
 # - **Memory.** A process keeps 1/*N* of all other activations. But the gathered keys and values
 #   have all *T* tokens, and a block keeps them until its backward. With 8 processes, they are 16
 #   *C* per token of a slice, as much as all else that a block keeps. Models with few key and value
-#   heads, such as Llama 3 (8 for 128 heads of queries), gather little. Activation checkpointing
-#   gathers again and keeps none (:doc:`parallel_memory`).
+#   heads, such as Llama 3 405B (8 for 128 heads of queries), gather little. Activation
+#   checkpointing gathers again and keeps none (:doc:`parallel_memory`).
 # - **The ring above keeps more than it needs**, because autograd keeps the scores of each round. A
 #   real one writes its own backward: it keeps one slice, sends keys and values around a second time
 #   and computes the scores again.
@@ -212,7 +212,7 @@ Context parallelism: a slice of each sequence
 #
 # **Balance.** A causal mask makes ranks unequal. The last of *N* slices has up to 2 *N* − 1 times
 # as many scores as the first. The first rank is soon done with attention, but gains nothing: it
-# waits for the last one in the next block. So attention takes almost twice as long as it could. The
+# waits for the last one in the next block. So attention takes up to twice as long as it could. The
 # remedy is a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and 2
 # *N* − 1 − *r*, one that sees few keys and one that sees many. All ranks then have the same work.
 # Tokens, targets, positions and mask must follow the pieces. The order does not matter to the loss.
@@ -257,8 +257,9 @@ axes[0].set(ylabel="query")
 # does that, because its results have no graph. So does ``DTensor.full_tensor()`` without
 # ``grad_placements=[Partial()]``.
 #
-# **"IndexError: index out of range in self" on all ranks but the first, which waits.** The
-# positions are shifted, but the batch is not sliced, so they exceed ``block_size``.
+# **"IndexError: index out of range in self", or "device-side assert triggered" on GPUs, on all ranks
+# but the first, which waits.** The positions are shifted, but the batch is not sliced, so they exceed
+# ``block_size``.
 #
 # **"block_size is 15, but must be a multiple of the number of processes, 2: the nearest is 16".**
 # All slices must have the same length. Otherwise the mean of the ranks' means is not the mean over

@@ -82,7 +82,7 @@ Groups that go on without a restart: torchft
 #    trained on.
 #
 #    **A checkpoint** sets the count. So the script need not exchange checkpoints any more: the group
-#    whose checkpoint is newest has made most steps, and those that do not begin earlier take its
+#    with the newest checkpoint has made most steps, and any that begins with it or later takes its
 #    state.
 #
 #    **A group that was cut off** for ten seconds, and comes back, finds that the others went on

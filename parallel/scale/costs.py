@@ -231,5 +231,7 @@ def step(model, layout, work, machine):
     if layout.shards > 1:
         ends = Message("shards", "all_gather", 1, model.vocab * model.width // layout.tensor)
         first = 3 * ends.seconds(layout, machine)  # gathered in bf16, sent back in fp32
-    hidden = max(shards - computing, first) + max(spent["replicas"] - 2 / 3 * computing, 0)
+    hidden = max(shards - computing, first)
+    # Gradients are complete, and can be sent, only in the last micro-batch's backward().
+    hidden += max(spent["replicas"] - 2 / 3 * computing / rounds, 0)
     return {"computing": computing, "bubble": bubble, "messages": within + hidden}

@@ -88,10 +88,13 @@ def _sums(kept):
 def computes_again(run):
     """The backward pass computes the activations of each block again.
 
-    Then only what enters a block is kept from the forward pass. Wrap each block, not the whole
-    model, in torch.utils.checkpoint.
+    Then only what enters a block is kept from the forward pass. Wrap each block by itself, not all
+    of them together, in torch.utils.checkpoint.
     """
-    return _beside(run, "in a step, rank {} calls {} layers again", "again")
+    found = _beside(run, "in a step, rank {} calls {} layers again", "again")
+    if found and found[0]:  # all at once would need the memory that this should save
+        return _beside(run, "rank {} does so at {} moments of a backward pass", "moments")
+    return found
 
 
 @check("parallel_fsdp", None, "parallel")

@@ -27,6 +27,7 @@ _random = None  # the state of torch's generator before the running forward pass
 _moved = set()  # ids of the modules that were moved to a device
 _pending = {}  # by id: a collective that runs, and the line that started it
 _within = Counter()  # in the backward passes of this step: layers called, sums sent
+_moments = set()  # how many gradients were there when a backward pass called a layer
 _expected, _sizes = {}, []  # by parameter: the summed gradient of this step's samples; its batches
 
 
@@ -124,6 +125,7 @@ def _watched(call):
             return call(module, *args, **kwargs)
         if _is_backward():
             _within["layers"] += sum(not [*part.children()] for part in module.modules())
+            _moments.add(sum(p.grad is not None for p in passes.model.parameters()))
         _random = torch.get_rng_state()
         output = call(module, *args, **kwargs)
         _note_batch(module, args, kwargs, output)
@@ -219,8 +221,9 @@ def _note_kept(optimizer):
     found["state"] = optimizers.state_of(optimizer)
     kept = {kind: _in_memory(tensors) for kind, tensors in found.items()}
     again = _within.pop("layers", 0)
-    recorder.fact("kept", **kept, again=again, sums={**_within})
+    recorder.fact("kept", **kept, again=again, moments=len(_moments), sums={**_within})
     _within.clear()
+    _moments.clear()
 
 
 def _in_memory(tensors):

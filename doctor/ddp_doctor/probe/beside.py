@@ -14,7 +14,7 @@ _due = 3  # before how many more steps to look
 
 
 def before_step():
-    """At the beginning, and once after each save: to look takes a tenth of a second."""
+    """At the beginning, and some times after each save: to look takes a tenth of a second."""
     global _due
     if _due:
         _due -= 1
@@ -24,7 +24,7 @@ def before_step():
 def at_save():
     global _due
     if recorder.EVERY and _due == 0:
-        _due = 1
+        _due = 3
         _note()
 
 

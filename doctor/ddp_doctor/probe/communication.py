@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import around, exceptions, imports, partings, passes
+from _ddp_doctor import around, exceptions, imports, partings, passes, reductions
 from _ddp_doctor.fingerprints import tensors_in
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -41,8 +41,11 @@ def watch():
     partings.watch()
     DDP._sync_buffers = around(DDP._sync_buffers, _begin_buffers, recorder.noting("done"))
     for name in COLLECTIVES:
-        note = functools.partial(_note_call, name)
-        replace(name, lambda call, note=note: around(call, note, recorder.noting("done")))
+        own = {"then": functools.partial(reductions.note_result, name)}
+        notes = functools.partial(_note_call, name), recorder.noting("done")
+        replace(name, lambda call, notes=notes, own=own: around(call, *notes, **own))
+    totals = reductions.note_before, reductions.note_after
+    replace("all_reduce", lambda call: around(call, *totals, hides=False))
     for name in ("send", "recv", "isend", "irecv"):
         replace(name, lambda send: around(send, _note_peer))
     replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))

@@ -4,16 +4,14 @@ import contextlib
 import functools
 import json
 import os
-import pickle
 import random
 import sys
 import time
-import zlib
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import passes
-from _ddp_doctor.fingerprints import fingerprint
+from _ddp_doctor import passes, seeds
+from _ddp_doctor.fingerprints import captured, fingerprint, state_of
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
@@ -42,9 +40,10 @@ def _watch_fetch(fetch):
         if number >= FETCHES:
             return fetch(self, indices)
         self._ddp_doctor = number + 1
-        before = _states(self.dataset)
+        before, seeded = _states(self.dataset), {**seeds.seeded}
         samples = fetch(self, indices)
-        _note_draws(self, number, before)
+        if seeds.seeded == seeded:  # else it draws what it has chosen
+            _note_draws(self, number, before)
         return samples
 
     return wrapped
@@ -52,17 +51,7 @@ def _watch_fetch(fetch):
 
 @recorder.guarded
 def _states(dataset):
-    return {name: _print(generator) for name, generator in _generators(dataset)}
-
-
-def _print(generator):
-    """A checksum of its state."""
-    if hasattr(generator, "bit_generator"):
-        state = generator.bit_generator.state
-    else:
-        state = getattr(generator, "get_state", getattr(generator, "getstate", None))()
-    state = state.numpy() if isinstance(state, torch.Tensor) else state
-    return zlib.crc32(pickle.dumps(state))
+    return {name: state_of(generator) for name, generator in _generators(dataset)}
 
 
 def _generators(dataset):
@@ -122,8 +111,8 @@ def _drawing(kind, draw):
     @functools.wraps(draw)
     def drawing(*args, **kwargs):
         drawn = draw(*args, **kwargs)
-        captured = drawn.is_cuda and torch.cuda.is_current_stream_capturing()
-        if _watched and recorder.is_recording() and not captured and not recorder.compiling():
+        noted = _watched and recorder.is_recording() and not recorder.compiling()
+        if noted and not captured(drawn):
             _note_drawn(kind, drawn, sys._getframe(1))
         return drawn
 

@@ -72,6 +72,9 @@ KINDS = {
         " returned",
         maybe="what",
     ),
+    "dropped": _kind("an asynchronous collective was called, and its handle thrown away", "where"),
+    "resummed": _kind("an all_reduce got the sum that the last one had left, and more", "where"),
+    "untied": _kind("FSDP shards a parameter that an earlier unit has sharded, too", "where"),
     "peer": _kind("a tensor was sent to one rank, or received; inside: a forward pass", "inside"),
     # passes
     "replicated": _kind(
@@ -92,6 +95,11 @@ KINDS = {
         "live through loader where",
     ),
     "averages": _kind("the BatchNorm statistics of evaluation number n", "n prints where"),
+    "fresh": _kind(
+        "at the end, of an evaluation with BatchNorm layers (norms: how many) that no batch had"
+        " reached, nor has since; steps: until then",
+        "norms through steps where",
+    ),
     "causality": _kind(
         "the targets are the inputs shifted by one; moved: by how much the last token changed"
         " earlier outputs",
@@ -124,10 +132,18 @@ KINDS = {
         f"opt n type {REPLICA} rates each passes norm without reached backwards where loader"
         " through in_train_mode",
     ),
+    "buffers": _kind(
+        "after step n: of those of the model's state_dict that are near to what they were before",
+        "opt n prints",
+    ),
+    "rewound": _kind(
+        "step n drew the random numbers of an earlier one; where: the last seed",
+        "opt n earlier where",
+    ),
     "named": _kind(
         "the parameters of an optimizer, in order: name; model, number and line of its DDP object;"
-        " how that has it: reduced, frozen when it was wrapped, added since, outside; a line that"
-        " added or unfroze it",
+        " how that has it: reduced, frozen when it was wrapped, added since, outside, or, without"
+        " DDP, a part of FSDP's or ignored by it; a line that added or unfroze it",
         "opt parameters",
     ),
     "changed": _kind("weights changed between step n and the next", "opt n"),
@@ -136,14 +152,16 @@ KINDS = {
     "prepared": _kind("the first step only made state, into which another one was loaded", "opt"),
     "last": _kind(
         "at the end; made: the steps of each optimizer; ends: the parameters of each of the last;"
+        " moved: those whose parameters were written to since their last step;"
         " windows: an optimizer, backward passes between two steps, those since zero_grad, whether"
         " an iteration over a loader ended meanwhile, and how often",
-        f"opt {REPLICA} steps made ends windows",
+        f"opt {REPLICA} steps made ends moved windows",
     ),
     "scheduled": _kind(
-        "at the end, of a scheduler; where: it was made; steps: of its optimizer; changed, lowest:"
+        "at the end, of a scheduler; where: it was made; steps: of its optimizer; early: calls"
+        " before the first of these, and the line of one; changed, lowest:"
         " the steps until its rate changed last, and was lowest; low, top: rates",
-        "type where calls steps changes changed lowest low top rate",
+        "type where calls early steps changes changed lowest low top rate",
     ),
     "cleared": _kind("zero_grad cleared what a backward pass had left for a step", "where"),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
@@ -179,6 +197,10 @@ KINDS = {
     "drawn": _kind(
         "a line drew random numbers (of: their distribution) after a step; inside: a forward pass",
         "of step inside shape print where",
+    ),
+    "outdated": _kind(
+        "persistent workers have a copy of the dataset with other values of these attributes",
+        "loader nth dataset names where",
     ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
     "yielded": _kind("a batch of samples without an index", "loader nth workers print"),

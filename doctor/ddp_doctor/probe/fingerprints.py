@@ -1,10 +1,12 @@
 """Fingerprints of tensors, and the tensors in what a script passes around."""
 
+import pickle
 import zlib
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+FLAT = "_fsdp_flattened"  # an attribute of the parameters of FSDP's first version
 MOST = 4096  # numbers of a tensor in its fingerprint, evenly spaced
 
 
@@ -13,6 +15,21 @@ def fingerprint(tensor):
     own = some(local(tensor.detach())).cpu().clone()  # numpy() would forbid to resize the script's
     bits = own.contiguous().view(torch.uint8)
     return f"{zlib.crc32(memoryview(bits.numpy())):08x}"
+
+
+def state_of(generator):
+    """A checksum of the state of a generator of torch, random or numpy."""
+    if hasattr(generator, "bit_generator"):
+        state = generator.bit_generator.state
+    else:
+        state = getattr(generator, "get_state", getattr(generator, "getstate", None))()
+    state = state.numpy() if isinstance(state, torch.Tensor) else state
+    return zlib.crc32(pickle.dumps(state))
+
+
+def captured(tensor):
+    """Whether a graph of CUDA is captured, so that nothing may wait for the tensor's numbers."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def rounded(tensors):
@@ -33,6 +50,16 @@ def local(tensor):
     if tensor.layout is torch.sparse_coo:
         return tensor.coalesce().values()
     return tensor.values() if "sparse" in str(tensor.layout) else tensor
+
+
+def is_part(parameter):
+    """Whether it is one rank's share, as of FSDP: not if all have the whole, as with NO_SHARD. A
+    share of one number may be the whole."""
+    if hasattr(parameter, "placements"):
+        return not all(one.is_replicate() for one in parameter.placements)
+    whole = getattr(parameter, "_unpadded_unsharded_size", torch.Size())
+    shares = whole.numel() < 2 or whole != getattr(parameter, "_sharded_size", None)
+    return hasattr(parameter, FLAT) and shares
 
 
 def region(tensor):

@@ -32,6 +32,7 @@ _made = weakref.WeakKeyDictionary()  # the line that made a loader, or a Subset
 _numbers = {}  # by id: a loader, its number; alike on all ranks, though one may have more
 _bases = []  # datasets that are not Subsets; their position is their number
 _epochs = {}  # that run, by the iterator's id
+_sent = {}  # by loader with persistent workers: its iterator, plain attributes of their copy
 _coming = []  # those whose iterator is being made, or a persistent one begins anew
 _contents = 0
 _fresh = set()  # the epochs whose batches came since then
@@ -127,6 +128,25 @@ def _begin(iterator, loader):
         _epochs.pop(id(iterator)).end()
     epoch.iterator, _epochs[id(iterator)] = weakref.ref(iterator), epoch
     _describe(loader, epoch)
+    if loader.num_workers and loader.persistent_workers:
+        _note_outdated(loader.dataset, epoch)
+
+
+def _note_outdated(dataset, epoch):
+    """Persistent workers keep the copy of the dataset with which they, and this iterator, began."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    plain, own = bool | int | float | str, getattr(dataset, "__dict__", {})
+    now = {name: one for name, one in own.items() if isinstance(one, plain)}
+    began, first = _sent.get(epoch.loader, (bool, now))
+    if began() is not epoch.iterator():
+        _sent[epoch.loader] = epoch.iterator, now
+        return
+    used = samplers.attributes(type(dataset), ("__getitem__", "__getitems__", "__iter__"))
+    names = [one for one in now if one in used and now[one] != first.get(one, now[one])]
+    if names and recorder.count("outdated") == 1:
+        recorder.fact("outdated", loader=epoch.loader, nth=epoch.nth, where=epoch.where,
+                      dataset=type(dataset).__name__, names=names)  # fmt: skip
 
 
 def _describe(loader, epoch):

@@ -6,11 +6,10 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import beside, draws, partings, passes
-from _ddp_doctor.fingerprints import fingerprint, local, rounded, some, tensors_in
+from _ddp_doctor import beside, draws, partings, passes, seeds
+from _ddp_doctor.fingerprints import fingerprint, is_part, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
-FLAT = "_fsdp_flattened"  # an attribute of the parts of FSDP's first version
 RECENT = 16  # steps of all: kept for longer, those of an earlier stage would take memory
 moments = deque(maxlen=RECENT)  # after steps: the optimizer, all steps so far, and its replica
 last = None  # the last one that made a step
@@ -59,7 +58,7 @@ def _note_before_step(optimizer, closure):
         recorder.fact(
             "first", opt=number, type=type(optimizer).__name__,
             **_replica(optimizer, _each(parameters)), rates=_rates(optimizer),
-            sharded=any(hasattr(p, "to_local") or hasattr(p, FLAT) for p in parameters),
+            sharded=any(map(is_part, parameters)),
             tensor_parallel=any(map(_splits_a_layer, parameters)),
             numbers=sum(p.numel() for p in parameters), where=recorder.where(),
             halves=[*rounded(parameters)] if recorder.EVERY else [],
@@ -96,12 +95,15 @@ def _note_after_each(optimizer, opt):
     _note_window(opt)
     draws.note_step(recorder.counts["step"])
     if passes.is_one_of_several():
+        seeds.note_step(opt, steps[opt])
         partings.note_stepped(opt, parameters_of(optimizer))
 
 
 def made(optimizer):
-    """How many steps it made."""
-    return steps.get(_numbers.get(id(optimizer)), 0)
+    """How many steps it made, or the one that it wraps, as Accelerate's does."""
+    inner = getattr(optimizer, "optimizer", None)
+    own = steps.get(_numbers.get(id(optimizer)), 0)
+    return own if own or inner in (None, optimizer) else made(inner)
 
 
 @recorder.guarded
@@ -161,6 +163,8 @@ def _note_step(optimizer, opt):
         backwards=recorder.counts.get("backward", 0), where=recorder.where(),
         loader=passes.loader, through=passes.through, in_train_mode=passes.in_train_mode,
     )  # fmt: skip
+    if passes.is_one_of_several() and number <= 8:  # while all steps are looked at
+        passes.note_buffers(opt, number)
 
 
 @recorder.guarded
@@ -168,6 +172,7 @@ def note_loaded(optimizer):
     """Its state was loaded. An only step before that made the state to load into, and is none."""
     global last
     opt = number_of(optimizer)
+    seeds.states.pop(opt, None)  # it may begin again on purpose
     if steps.get(opt) == 1:
         del steps[opt], _recent[opt]
         recorder.count("step", -1)
@@ -229,10 +234,11 @@ def _note_end():
     if last is not None:
         made = recorder.counts["step"]
         ends = {number_of(one): _prints(parameters_of(one)) for one in recent()}
+        moved = [number_of(o) for o in recent() if partings.moved(number_of(o), parameters_of(o))]
         opt = number_of(last)
         recorder.fact(
             "last", opt=opt, **_replica(last, _each(parameters_of(last))), steps=made, made=steps,
-            ends=ends, windows=[[*key, times] for key, times in _windows.items()],
+            ends=ends, moved=moved, windows=[[*key, times] for key, times in _windows.items()],
         )  # fmt: skip
     _recent.clear()
     last = None

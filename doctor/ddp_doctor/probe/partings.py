@@ -6,12 +6,12 @@ from traceback import walk_stack
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import passes
-from _ddp_doctor.fingerprints import fingerprint
+from _ddp_doctor import passes, split_layers
+from _ddp_doctor.fingerprints import FLAT, fingerprint, is_part
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 MOST = 2000  # parameters of an optimizer to compare one by one
-SHARDS = "to_local", "_fsdp_flattened"  # attributes of FSDP's parameters, which it writes to
+SHARDS = "to_local", FLAT  # attributes of FSDP's parameters, which it writes to
 WRITES = ("copy_", "lerp_", "mul_", "add_", "sub_", "div_", "fill_", "zero_", "clamp_")
 
 wrapped = weakref.WeakKeyDictionary()  # DDP: its Wrap
@@ -103,8 +103,16 @@ def _named(parameters):
             how = {True: "reduced", False: "frozen", None: "added"}[wrap.known.get(id(p))]
             own = type(ddp.module).__name__, wrap.number, wrap.where, how, _came.get(id(p))
             found[id(p)] = [name, *own]
-    nowhere = [None, None, None, "outside", None]
-    return [found.get(id(p)) or [passes.names.get(id(p)), *nowhere] for p in parameters]
+    return [
+        found.get(id(p)) or [passes.names.get(id(p)), None, None, None, _apart(p), None]
+        for p in parameters
+    ]
+
+
+def _apart(parameter):
+    if is_part(parameter):
+        return "part"
+    return "ignored" if id(parameter) in split_layers.ignored else "outside"
 
 
 def note_stepped(opt, parameters):
@@ -116,12 +124,17 @@ def _versions(parameters):
     return [p._version for p in (*parameters[:1], *parameters[-1:])]
 
 
+def moved(opt, parameters):
+    """Whether something else has written to them since the last step."""
+    return opt in _last and _last[opt][1] != _versions(parameters)
+
+
 @recorder.guarded
 def note_before(opt, n, parameters):
     """Whether weights have changed since step n. If so, seek the line that does it."""
     global _left
     prints = _prints.pop(opt, None)
-    changed = opt in _last and _last[opt][1] != _versions(parameters)
+    changed = moved(opt, parameters)
     if prints and len(prints) == len(parameters):
         changed = prints != [*map(fingerprint, parameters)]
         if changed:

@@ -30,6 +30,8 @@ model = torch.nn.Module()  # the last that was called, without its wrappers
 names = {}  # of parameters, by id
 through, in_train_mode = None, None  # of the last forward pass with gradients: a class, its mode
 
+_untouched = []  # statistics of BatchNorm that an evaluation found as they begin, and the fact
+_buffers = {}  # as they were after the last step
 _losses, _first_loss = [], 1
 _noted = False  # whether the backward pass that runs is a fact
 _note_done = recorder.noting("done", what="backward")
@@ -175,6 +177,8 @@ def _note_evaluation(module, trained):
     """
     global _in_a_row, _backwards
     recorder.count("evaluation")
+    if "step" in recorder.counts and recorder.due(recorder.counts["evaluation"]):
+        _look_at_statistics(module)
     begun = loader is not None or "backward" in recorder.counts  # else a pass to learn a shape
     if begun and trained and (live := _live(module)):
         now = recorder.counts.get("backward")
@@ -189,6 +193,40 @@ def _note_evaluation(module, trained):
             prints = [fingerprint(one) for one in averages if one is not None]
             recorder.fact("averages", n=recorder.counts["averages"], prints=prints,
                           where=recorder.where())  # fmt: skip
+
+
+def note_buffers(opt, n):
+    """Those of layers of the script's own that change slowly, as an average does: not noise."""
+    prints, before = {}, _buffers.copy()
+    for path, module in model.named_modules():
+        passing = module._non_persistent_buffers_set
+        for name, buffer in module._buffers.items() if recorder.is_theirs(_file(module)) else ():
+            if buffer is not None and buffer.is_floating_point() and name not in passing:
+                _buffers[opt, path, name] = now = local(buffer.detach()).flatten().double()
+                was = before.get((opt, path, name), now[:0])
+                if was.shape == now.shape and torch.cosine_similarity(was, now, dim=0) > 0.5:
+                    prints[f"{path}.{name}".lstrip(".")] = fingerprint(buffer)
+    if prints:
+        recorder.fact("buffers", opt=opt, n=n, prints=prints)
+
+
+def _file(module):
+    return getattr(sys.modules.get(type(module).__module__), "__file__", None) or ""
+
+
+def _look_at_statistics(module):
+    """A model that is evaluated may be trained later."""
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and not m.training]
+    found = [(m.running_mean, m.running_var) for m in norms]
+    if norms and len(_untouched) < 8 and all(_is_fresh(*pair) for pair in found):
+        about = {"norms": len(norms), "through": type(module).__name__}
+        about |= {"steps": recorder.counts["step"], "where": recorder.where()}
+        _untouched.append((found, about))
+
+
+def _is_fresh(mean, var):
+    """Whether these are the statistics with which BatchNorm begins."""
+    return mean is not None and not bool(mean.any()) and bool((var == 1).all())
 
 
 def _live(module):
@@ -240,6 +278,9 @@ def write_losses():
 def _note_end():
     global model
     write_losses()
+    for found, about in _untouched:
+        if all(_is_fresh(*pair) for pair in found):
+            recorder.fact("fresh", **about)
     model = torch.nn.Module()
 
 

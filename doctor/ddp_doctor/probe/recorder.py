@@ -22,7 +22,7 @@ from traceback import walk_stack
 
 # DOCTOR_PARTS may add some
 PARTS = ["passes", "optimizers", "loaders", "checkpoint_calls", "restored", "precision",
-         "communication", "split_layers", "fault"]  # fmt: skip
+         "communication", "split_layers", "seeds", "fault"]  # fmt: skip
 MOST_CALLS = 20_000  # of those that may wait to record, each with its line
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 ACT = int(os.environ.get("DOCTOR_ACT", 0))

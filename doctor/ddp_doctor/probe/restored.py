@@ -76,6 +76,7 @@ class Schedule:
     def __init__(self, scheduler):
         self.optimizer, self.where = weakref.ref(scheduler.optimizer), recorder.where()
         self.type, self.calls, self.changes = type(scheduler).__name__, 0, 0
+        self.early = [0, None]
         self.rate = self.top = self.low = self.begin()
         self.steps = self.changed = self.lowest = 0  # the optimizer's steps until then
 
@@ -87,6 +88,8 @@ class Schedule:
     def look(self):
         optimizer = self.optimizer()
         self.calls, self.steps = self.calls + 1, optimizers.made(optimizer) if optimizer else 0
+        if not self.steps:
+            self.early = [self.calls, recorder.where()]
         rate = self.begin()
         if rate is None or self.rate is None or rate == self.rate:
             return
@@ -114,7 +117,8 @@ def _write_schedules():
     for one in _schedules[:20]:
         if one.rate is not None and one.steps:
             recorder.fact(
-                "scheduled", type=one.type, where=one.where, calls=one.calls, steps=one.steps,
+                "scheduled", type=one.type, where=one.where, calls=one.calls, early=one.early,
+                steps=one.steps,
                 changes=one.changes, changed=one.changed, lowest=one.lowest, low=one.low,
                 top=one.top, rate=one.rate,
             )  # fmt: skip

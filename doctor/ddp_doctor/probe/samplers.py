@@ -1,5 +1,6 @@
 """What the sampler of a loader is, and whether one of the script's own draws an order."""
 
+import dis
 import inspect
 
 import torch.distributed as dist
@@ -23,16 +24,33 @@ def draws(loader):
         todo += [value for value in own.values() if isinstance(value, Sampler)]
         if any("shuffle" in name and not value for name, value in own.items()):
             continue
-        names, unread = set(), ["__iter__", "set_epoch"]
-        while unread:
-            function = inspect.getattr_static(kind, name := unread.pop(), None)
-            if name not in names and (code := getattr(function, "__code__", None)):
-                names.add(name)
-                nested = [code, *(c for c in code.co_consts if inspect.iscode(c))]
-                unread += [n for c in nested for n in c.co_names]
-                if any(DRAWS & {*c.co_names} for c in nested):
-                    return True
+        if any(DRAWS & {*code.co_names} for code in codes(kind, ("__iter__", "set_epoch"))):
+            return True
     return False
+
+
+def attributes(kind, names):
+    """Those of an object that these methods of its class read, and never write."""
+    reads, writes = set(), set()
+    for code in codes(kind, names):
+        before = None
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_ATTR", "STORE_ATTR") and before == "self":
+                (reads if step.opname == "LOAD_ATTR" else writes).add(step.argval)
+            before = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
+    return reads - writes
+
+
+def codes(kind, names):
+    """The code of these methods of a class, and of its methods that they name."""
+    unread, seen = [*names], set()
+    while unread:
+        function = inspect.getattr_static(kind, name := unread.pop(), None)
+        if name not in seen and (code := getattr(function, "__code__", None)):
+            seen.add(name)
+            for one in (code, *filter(inspect.iscode, code.co_consts)):
+                unread += one.co_names
+                yield one
 
 
 def divides(sampler):

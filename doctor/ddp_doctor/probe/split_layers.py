@@ -1,11 +1,16 @@
 """Watch what divides a model among ranks, and the input that those of one layer should share."""
 
+import weakref
+
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
 from _ddp_doctor import imports, passes
 from _ddp_doctor.fingerprints import fingerprint
 
+_kinds = ()  # the classes of FSDP's units
+ignored = set()  # ids of parameters that fully_shard leaves alone
+_begun, _taken = [], {}  # modules and parameters of units that are made now; others', by id
 _declared = 0  # the newest pass of which the first input is known
 
 
@@ -26,13 +31,45 @@ def _watch_parallel(module):
 
 
 def _watch_fsdp(module):
-    recorder.watch(module, "fully_shard", after=_note_sharded)
-    kind = module.FullyShardedDataParallel
-    recorder.watch(kind, "__init__", after=_note_fsdp, hides=False)
+    global _kinds
+    recorder.watch(module, "fully_shard", _begin_unit, _note_sharded)
+    first = module.FullyShardedDataParallel
+    recorder.watch(first, "__init__", _begin_fsdp, _note_fsdp, hides=False)
+    _kinds = first, getattr(module, "FSDPModule", first)
+
+
+def _begin_fsdp(_, module, *__, **___):
+    _begin_unit(module)
+
+
+@recorder.guarded
+def _begin_unit(module, *_, ignored_params=None, **__):
+    """A unit replaces its parameters. One that an earlier unit has replaced was tied to it."""
+    ignored.update(map(id, ignored_params or ()))
+    modules = module if isinstance(module, list | tuple) else [module]
+    own = [p for one in modules for p in _parameters(one)]
+    if any(_taken.get(id(p), bool)() is p for p in own) and recorder.count("untied") == 1:
+        recorder.fact("untied", where=recorder.where())
+    _begun.append((modules, own))
+
+
+def _end_unit():
+    modules, own = _begun.pop()
+    left = {id(p) for one in modules for p in one.parameters()}
+    _taken.update((id(p), weakref.ref(p)) for p in own if id(p) not in left)
+
+
+def _parameters(module):
+    """Those that no unit inside of it has."""
+    yield from (p for p in module._parameters.values() if p is not None)
+    for child in module._modules.values():
+        if child is not None and not isinstance(child, _kinds):
+            yield from _parameters(child)
 
 
 @recorder.guarded
 def _note_sharded(module, *_, **__):
+    _end_unit()
     recorder.fact("sharded", alone=_is_alone(_meshes(module)), where=recorder.where())
 
 
@@ -44,6 +81,7 @@ def _note_parallel(module, *_, **__):
 @recorder.guarded
 def _note_fsdp(module, /, *_, **__):
     """In a group of one, it reduces no gradient."""
+    _end_unit()
     _note_split(type(module).__name__, [module.process_group.size()])
 
 

@@ -8,7 +8,7 @@ from ..jobs import starters
 from ..recorded_run import Worker, lost, matched, shown
 from ..rule import rule
 from .drawn_samples import loadings
-from .wording import branches, constants, exception, ranks, trees, where
+from .wording import branches, constants, exception, lines_with, ranks, trees, where
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
@@ -205,6 +205,8 @@ def unequal_steps(run):
     The ranks with more steps train alone at the end, or hang. Give every rank as many batches as
     the others.
     """
+    if lines_with(run, r"\bwith .*(\bJoin|\.join)\("):  # which stands in for ranks that have ended
+        return
     counted = [worker for worker in run.replicas if worker.counts]
     if found := _unequal_batches(run):
         yield found

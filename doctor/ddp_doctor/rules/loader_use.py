@@ -80,8 +80,8 @@ def loader_restarts(run):
 def first_batch_only(run):
     """Each step begins the loader anew, and takes its first batch.
 
-    `next(iter(loader))` makes a new iterator. The other samples are never trained on: write
-    `for batch in loader`, or call `iter` once per epoch.
+    `next(iter(loader))` makes a new iterator, here with the same order each time. The other samples
+    are not trained on: write `for batch in loader`, or call `iter` once per epoch.
     """
     for (worker, loader), fact in loadings(run).items():
         begun = defaultdict(list)
@@ -91,6 +91,18 @@ def first_batch_only(run):
                 begun[epoch["order"]].append(epoch["where"])
         if len(lines := max(begun.values(), key=len, default=[])) > 4:
             yield f"{len(lines)} steps had the same batch", lines[-1]
+
+
+@rule("warning")
+def workers_keep_old(run):
+    """Persistent workers do not see what the script changes in the dataset.
+
+    They have the copy with which they began, as of the first epoch. Use
+    `persistent_workers=False`, or keep the value in a tensor in shared memory: `share_memory_()`.
+    """
+    for fact in run.all("outdated"):
+        names = " and ".join(f"`{name}`" for name in fact["names"])
+        yield f"{names} of {fact['dataset']} changed before epoch {fact['nth'] + 1}", fact["where"]
 
 
 @rule("warning")

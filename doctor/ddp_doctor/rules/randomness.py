@@ -13,8 +13,8 @@ RANKS = "all ranks"
 def draws_alike(run):
     """A dataset draws the same random numbers several times.
 
-    Samples get the same augmentation or noise, so there is less variety than you planned. In
-    every epoch, each worker gets a new copy of the dataset, generator included. Make the generator
+    Samples get the same augmentation or noise, so there is less variety than you planned. Unless
+    workers persist, each gets a new copy of the dataset in every epoch, generator included. Make it
     in the worker, when it is first used, from `torch.initial_seed() % 2**32`, which differs per
     worker and epoch, and per rank if each rank has its own seed.
     """
@@ -36,6 +36,19 @@ def ranks_draw_alike(run):
     for name, how, loading in _alike(run):
         if name in GLOBAL and how == [RANKS]:
             yield f"the generator of {name} gave the same numbers to {RANKS}", loading["made"]
+
+
+@rule("warning")
+def random_numbers_again(run):
+    """Training draws the same random numbers again.
+
+    Something seeds anew while it runs, as an evaluation that should be repeatable. From then on
+    noise and dropout are those of earlier steps, and perhaps equal on all ranks. Give the
+    evaluation a generator of its own, `torch.Generator().manual_seed(0)`, or use
+    `torch.random.fork_rng()`.
+    """
+    for fact in run.all("rewound")[:1]:
+        yield f"step {fact['n']:,} drew what step {fact['earlier']:,} had drawn", fact["where"]
 
 
 def _alike(run):

@@ -5,7 +5,7 @@ from collections import defaultdict
 from ..recorded_run import matched
 from ..rule import rule
 from . import partings
-from .wording import assigned, ranks, where
+from .wording import assigned, lines_with, ranks, where
 
 
 def is_sharded(run) -> bool:
@@ -16,7 +16,18 @@ def is_sharded(run) -> bool:
     own = any(fact["sharded"] for fact in first) or any(f["ignored"] for f in run.all("replicated"))
     zero = any(fact["through"] == "DeepSpeedEngine" for fact in run.all("forward"))
     flat = zero and any(len(fact["parameters"]) < 3 for fact in first)  # a part, as one tensor
-    return differ or own or flat or holds_parts(run)
+    return differ or own or flat or _gathers_shards(run) or holds_parts(run)
+
+
+def _gathers_shards(run):
+    """Whether the optimizer has tensors of no model, other ones on each rank from the beginning,
+    and all are gathered: ZeRO by hand."""
+    tables = [fact["parameters"] for fact in run.all("named")]
+    nameless = any(name is None for table in tables for name, *_ in table)
+    size = max((4 * fact["numbers"] for fact in run.all("first")), default=0)
+    calls = [f for f in run.all("collective") if f["what"].startswith("all_gather")]
+    gathered = any(call["bytes"] > size for call in calls)
+    return nameless and gathered and _differ([worker.first("first") for worker in run.trained])
 
 
 def same_inputs(run) -> int:
@@ -102,7 +113,7 @@ def names_differ_in_order(run):
     """The ranks have the same parameters in another order.
 
     DDP matches tensors by their position, so it averages the gradients of one layer with those of
-    another. Register layers in a fixed order: a set has another order in each process.
+    another. Register layers in a fixed order: a set may have another one in each process.
     """
     tables = [worker.all("replicated") for worker in run.replicas]
     for facts in zip(*tables, strict=False) if len(tables) > 1 else ():
@@ -128,6 +139,59 @@ def buffers_differ(run):
     facts = [*matched(run.replicas, "averages", "n").values()]
     if facts and all(len({str(fact["prints"]) for fact in each}) > 1 for each in facts):
         yield f"in all {len(facts)} looked-at passes", facts[0][0]["where"]
+
+
+@rule("note")
+def buffer_of_one_rank(run):
+    """Each rank changes a buffer by its own samples.
+
+    DDP averages gradients only. Before a pass it replaces the buffers by rank 0's, or, with
+    `broadcast_buffers=False`, leaves them different. So the model is saved with what a part of the
+    samples says. All-reduce what the buffer is made of.
+    """
+    if len(run.replicas) < 2 or is_sharded(run):
+        return
+    opts = {fact["opt"] for fact in run.all("buffers")}
+    for opt in sorted(opts):
+        steps = matched(run.replicas, "buffers", "n", "opt")
+        steps = [facts for (_, own), facts in steps.items() if own == opt]
+        for name in steps[-1][0]["prints"] if steps else ():
+            values = [[fact["prints"].get(name) for fact in facts] for facts in steps]
+            values = [each for each in values if None not in each]
+            changes = len({of_one for of_one, *_ in values}) > 2
+            if changes and all(len({*each}) > 1 for each in values):
+                own = rf"\.{name.rpartition('.')[2]}\b(\.\w+_\(|(\[.*\])?\s*([-+*/]|@)?=[^=])"
+                line = next(iter(lines_with(run, own)), None)
+                yield f"`{name}` differs between the ranks after each looked-at step", line
+
+
+@rule("error")
+def ends_apart(run):
+    """The ranks end with different weights, though they trained together.
+
+    After the last step each has changed its weights, as one does that loads the best ones. What
+    chose them differs between the ranks: all-reduce it, so that all have the same number.
+    """
+    if len(run.replicas) < 2 or is_sharded(run):
+        return
+    lasts = [(worker.all("last") or [None])[-1] for worker in run.replicas]
+    steps = [worker.all("step") for worker in run.replicas]
+    read = [
+        {fact["path"] for fact in worker.all("loaded") if fact["t"] > own[-1]["t"]}
+        for worker, own in zip(run.replicas, steps, strict=True)
+    ]
+    if any(paths != read[0] for paths in read):
+        return  # they share checkpoints out, to evaluate them
+    steps = [*matched(run.replicas, "step", "n", "opt").items()]
+    for opt in lasts[0]["moved"] if all(lasts) else ():
+        together = [not _differ(facts) for (_, own), facts in steps if own == opt][-1:] == [True]
+        moved = all(opt in last["moved"] for last in lasts)
+        if together and moved and len({str(last["ends"].get(str(opt))) for last in lasts}) > 1:
+            loads = lines_with(run, r"\.load_state_dict\(")
+            yield (
+                "the weights were equal at the last looked-at step, and each rank has written to "
+                "them since the last step"
+            ), [None, *loads][-1]
 
 
 @rule("error")

@@ -11,7 +11,7 @@ from ..recorded_run import lost, shown
 from ..rule import rule
 from . import killed_run
 from .replicas import diverged
-from .wording import exception, lines_with
+from .wording import exception, lines_with, times
 
 
 @rule("error")
@@ -144,10 +144,29 @@ def resume_average(run):
             due = [one for step, one in there if step - save["step"] in (0, 1)]
             changes = len({str(one) for _, one in there}) > 2
             copies = all(2 * len(weights & {*one}) > len(one) for _, one in there)
-            if changes and not copies and due and any(one not in due for one in now):
-                where = next(killed_run.loaded(run, failed=False))["where"]
+            if not changes or copies or not due:
+                continue
+            where = next(killed_run.loaded(run, failed=False))["where"]
+            if any(one not in due for one in now):
                 step = f"step {save['step']:,}"
                 yield f"{worker.name}: {name} is not what it was after {step}", where
+            elif step := _changes_otherwise(run, worker, name, there, save["step"]):
+                yield (
+                    f"{worker.name}: {name} is what it was after step {save['step']:,}, but not "
+                    f"after step {step:,}: is its number of updates saved?"
+                ), where
+
+
+def _changes_otherwise(run, worker, name, there, saved):
+    """The first step after which something is not what it was, though the weights are."""
+    known = {str(fact["parameters"]) for fact in run.reference.all("before")}
+    equal = {fact["n"] for fact in worker.all("before") if str(fact["parameters"]) in known}
+    for fact in worker.all("beside")[1:]:
+        was = [one for step, one in there if step == saved + fact["step"]]
+        own = fact["held"].get(name, [])
+        if fact["step"] in equal and was and own and all(one not in was for one in own):
+            return saved + fact["step"] - 1
+    return None
 
 
 @rule("warning")
@@ -167,10 +186,12 @@ def resume_schedule(run):
             step = saved["n"] + fact.get("n", 1)
             for rate, own in zip(fact["rates"], due.get(step, ()), strict=False):
                 if not math.isclose(rate, own, rel_tol=1e-6, abs_tol=1e-12):
+                    early, line = next((f["early"] for f in worker.all("scheduled")), (0, None))
+                    ahead = f"; its schedule was stepped {times(early)} before" * bool(early)
                     yield (
                         f"{worker.name}'s {first['type']} has the rate {rate:.4g} in step "
-                        f"{step:,}; undisturbed it was {own:.4g}"
-                    ), first["where"]
+                        f"{step:,}; undisturbed it was {own:.4g}{ahead}"
+                    ), line or first["where"]
 
 
 def _rates(run, rank, opt):

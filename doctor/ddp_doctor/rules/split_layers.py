@@ -6,7 +6,46 @@ from ..recorded_run import matched
 from ..rule import rule
 from .drawn_samples import trained_on
 from .replicas import holds_parts
-from .wording import ranks, where
+from .wording import lines_with, ranks, where
+
+
+@rule("error")
+def untied(run):
+    """Tied weights are sharded apart.
+
+    Each unit of FSDP replaces its parameters by shards of its own. So a weight that layers in two
+    units share is two weights from then on. Leave both layers to the unit around them.
+    """
+    for fact in run.all("untied"):
+        yield "this unit has a parameter that an earlier one had sharded", fact["where"]
+
+
+@rule("warning")
+def beside_the_shards(run):
+    """A parameter is not sharded, and each rank trains its own.
+
+    It came to the model after FSDP had sharded it, so nothing averages its gradients, and a
+    checkpoint has that of one rank. Add layers before you call `fully_shard`.
+    """
+    tables = [{f["opt"]: f["parameters"] for f in worker.all("named")} for worker in run.replicas]
+    if len(tables) < 2 or holds_parts(run) or run.first("peer"):
+        return
+    for opt, table in tables[0].items():
+        alike = all(one.get(opt) == table for one in tables)
+        steps = matched(run.replicas, "step", "n", "opt")
+        steps = [facts for (_, own), facts in steps.items() if own == opt]
+        if not alike or not steps or not any(how == "part" for *_, how, _ in table):
+            continue
+        for n, (name, *_, how, _) in enumerate(table):
+            if how == "outside" and all(_differ(facts, n) for facts in steps):
+                *_, layer = (name or "").rpartition(".")[0].split(".")
+                lines = lines_with(run, rf"\.{layer} = ") if layer else []
+                yield f"`{name}` differs after all {len(steps)} looked-at steps", [None, *lines][-1]
+
+
+def _differ(facts, n):
+    """Whether parameter n has another value on some rank after a step."""
+    return len({fact["each"][n][0] for fact in facts}) > 1
 
 
 @rule("error")

@@ -71,6 +71,18 @@ def _finds_statistics(run, fact, trains):
 
 
 @rule("warning")
+def statistics_never_found(run):
+    """An evaluation uses BatchNorm statistics that no batch has changed.
+
+    They are still mean 0 and variance 1, so the layers normalise nothing. A moving average of the
+    weights has to copy the buffers, too, or find them with `torch.optim.swa_utils.update_bn`.
+    """
+    for fact in run.all("fresh")[:1]:
+        layers = f"{fact['norms']} BatchNorm layer{'s' * (fact['norms'] > 1)}"
+        yield f"all {layers} of {fact['through']}, after step {fact['steps']:,}", fact["where"]
+
+
+@rule("warning")
 def trains_in_eval_mode(run):
     """After an evaluation, the training continues in evaluation mode.
 
