@@ -22,7 +22,7 @@ export PET_NPROC_PER_NODE="${NPROC:-1}"
 # the minimum.
 PET_RDZV_CONF=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=4
 # With too few nodes, all hang silently and exit after JOIN_TIMEOUT seconds. If the endpoint
-# does not answer, they try twice, for up to three minutes, or about a shorter JOIN_TIMEOUT.
+# does not answer, they try for one to three minutes, or about a JOIN_TIMEOUT below two.
 PET_RDZV_CONF="$PET_RDZV_CONF,join_timeout=${JOIN_TIMEOUT:-600}"
 [ "${JOIN_TIMEOUT:-600}" -ge 120 ] ||
     PET_RDZV_CONF="$PET_RDZV_CONF,read_timeout=$(((JOIN_TIMEOUT + 1) / 2))"

@@ -109,7 +109,8 @@ play.figures.scale = () => {
     const shards = spent.shards * (l.pipeline === 1 ? times : 1);
     const ends = { dimension: "shards", operation: "all_gather", times: 1, numbers: div(m.vocab * m.width, l.tensor) };
     const first = l.shards > 1 ? 3 * seconds(ends, l, on) : 0;
-    const hidden = Math.max(shards - computing, first) + Math.max(spent.replicas - 2 / 3 * computing / times, 0);
+    const backward = (w.recompute ? 3 / 4 : 2 / 3) * computing / times;
+    const hidden = Math.max(shards - computing, first) + Math.max(spent.replicas - backward, 0);
     return { computing, bubble, messages: within + hidden };
   }
 

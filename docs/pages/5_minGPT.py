@@ -53,10 +53,10 @@ minGPT training
 #    :pyobject: Block
 #
 # A block adds two things to each vector: what attention finds in this token and earlier ones, and
-# what the MLP computes from the vector alone. Because a block only adds to its input, ``backward()`` also passes
-# the gradient around the block unchanged. Before attention and before the MLP, a LayerNorm
-# (``ln_1``, ``ln_2``) scales each vector to mean 0 and variance 1, then applies a learned factor
-# and offset.
+# what the MLP computes from the vector alone. Because a block only adds to its input,
+# ``backward()`` also passes the gradient around the block unchanged. Before attention and before
+# the MLP, a LayerNorm (``ln_1``, ``ln_2``) scales each vector to mean 0 and variance 1, then
+# applies a learned factor and offset.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: CausalSelfAttention
@@ -114,8 +114,9 @@ minGPT training
 #
 #    python -m tools.series run mingpt@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 2 --save_every 1
 #
-# The loss is about the cross-entropy per character. This text has 67 different characters, so guessing
-# costs ln 67 = 4.20. (At this stage ``--total_steps 2`` still means two epochs.)
+# The loss is the mean cross-entropy per character, up to some padding. This text has 67 different
+# characters, so guessing costs ln 67 = 4.20. (At this stage ``--total_steps 2`` still means two
+# epochs.)
 
 # %% [markdown]
 # A training to the end

@@ -66,8 +66,8 @@ Fast training
 # Accumulating gradients
 # ----------------------
 #
-# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of at most
-# ``--micro_batch_size`` sequences. ``mingpt@8`` has this option, but updates the weights after
+# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of at
+# most ``--micro_batch_size`` sequences. ``mingpt@8`` has this option, but updates the weights after
 # every part, here of one sequence:
 #
 # .. run::

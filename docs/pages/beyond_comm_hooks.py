@@ -30,9 +30,9 @@ Gradient compression, with a communication hook
 #
 #    With a hook, DDP no longer divides, so the hook must. It must not wait for the all-reduce, or
 #    ``backward()`` would wait too. So it starts one with ``async_op=True`` and returns a *future*:
-#    an object that will have a value later. What the function in ``then`` computes comes after the
-#    sum: it writes the average into the bucket and returns it. DDP waits for all futures at the end of
-#    ``backward()``.
+#    an object that will have a value later. The function in ``then`` gets the sum, writes the
+#    average into the bucket and returns it. (Over NCCL it is called at once, and the GPU computes
+#    it after the sum.) DDP waits for all futures at the end of ``backward()``.
 #
 # .. run::
 #    :expect: 1 all-reduce of 84 bytes by average_hook

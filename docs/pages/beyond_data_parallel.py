@@ -143,5 +143,5 @@ DataParallel: several devices in one process, and why not
 #    .. fold:: Replicas are copies, and each step makes new ones. What happens to a buffer that ``forward`` changes?
 #
 #       DP keeps only a change in place on the first device, whose replica shares the memory of the
-#       module. So batch normalisation keeps running means of the first part only. (``data_parallel``
-#       above keeps none.)
+#       module. So batch normalisation keeps running means of the first part only.
+#       (``data_parallel`` above keeps none.)

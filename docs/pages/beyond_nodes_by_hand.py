@@ -29,9 +29,8 @@ Several nodes, started by hand without torchrun
 #    into ``/store``.)
 #
 #    ``timeout`` limits the wait. Otherwise a rank on gloo waits 30 minutes for a node that never
-#    comes. (Without a file, it tries node 0 twice, with a pause between, so it may wait three
-#    times as long.) ``timeout`` also limits each :term:`collective`, so no rank may be five minutes
-#    late.
+#    comes. (Without a file, it tries node 0 twice, with a pause between, so it may wait three times
+#    as long.) ``timeout`` also limits each :term:`collective`, so no rank may be five minutes late.
 #
 # There are three kinds of places:
 #

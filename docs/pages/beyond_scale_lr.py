@@ -100,8 +100,8 @@ Scaling the learning rate with the processes
 #    lr × running mean of the gradients / (root of the running mean of their squares + eps)
 #
 # If the gradients are N times as large, so are the numerator and the root, and N cancels. Only
-# ``eps`` (1e-8) does not scale: once gradients are smaller than it, as in a large model, the factor
-# shows.
+# ``eps`` (1e-8) does not scale: once gradients are not much larger than it, as in some layers of
+# large models, the factor shows.
 #
 # - **Test a gradient with SGD**, because AdamW hides that your code scales gradients by a wrong
 #   factor.

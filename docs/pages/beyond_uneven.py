@@ -149,8 +149,8 @@ Unequal numbers of batches, and Join
 #
 # - **Waiting.** Rank 0 waits in 32 of 48 steps. Balance the data if you can.
 # - **Messages per step.** Every ``forward()`` begins with two all-reduces of one number each.
-# - **Nothing else in the loop.** Any :term:`collective` of something that ``Join`` does not know, for
-#   example of ``SyncBatchNorm``, still hangs or fails. If you have one, set
+# - **Nothing else in the loop.** Any :term:`collective` of something that ``Join`` does not know,
+#   for example of ``SyncBatchNorm``, still hangs or fails. If you have one, set
 #   ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an exception,
 #   and you end the epoch there.
 

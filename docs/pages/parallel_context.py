@@ -116,8 +116,9 @@ Context parallelism: a slice of each sequence
 #
 #    python -m tools.series run --probe context_parallel --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
 #
-# Now all losses are those of the trainer. So are the weights, with two and with four processes, up
-# to rounding. Those of ``context_parallel@2`` are not:
+# (The probe names the reduce-scatters in place of DDP's all-reduce.) Now all losses are those of the
+# trainer. So are the weights, with two and with four processes, up to rounding. Those of
+# ``context_parallel@2`` are not:
 #
 # .. run::
 #    :expect: (?s)context_parallel_2.pt from mingpt.pt: weights \d\.\de-0[1-4].*two.pt from mingpt.pt: weights \d\.\de-0[678].*four.pt from mingpt.pt: weights \d\.\de-0[678]
@@ -212,9 +213,9 @@ Context parallelism: a slice of each sequence
 #
 # **Balance.** A causal mask makes ranks unequal. The last of *N* slices has up to 2 *N* − 1 times
 # as many scores as the first. The first rank is soon done with attention, but gains nothing: it
-# waits for the last one in the next block. So attention takes up to twice as long as it could. The
-# remedy is a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and 2
-# *N* − 1 − *r*, one that sees few keys and one that sees many. All ranks then have the same work.
+# waits for the last one in the next block. So attention takes 2 − 1/*N* times as long as it could.
+# The remedy is a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and
+# 2 *N* − 1 − *r*, one that sees few keys and one that sees many. All ranks then have the same work.
 # Tokens, targets, positions and mask must follow the pieces. The order does not matter to the loss.
 
 # %%
@@ -257,9 +258,9 @@ axes[0].set(ylabel="query")
 # does that, because its results have no graph. So does ``DTensor.full_tensor()`` without
 # ``grad_placements=[Partial()]``.
 #
-# **"IndexError: index out of range in self", or "device-side assert triggered" on GPUs, on all ranks
-# but the first, which waits.** The positions are shifted, but the batch is not sliced, so they exceed
-# ``block_size``.
+# **"IndexError: index out of range in self", or "device-side assert triggered" on GPUs, on all
+# ranks but the first, which waits.** The positions are shifted, but the batch is not sliced, so
+# they exceed ``block_size``.
 #
 # **"block_size is 15, but must be a multiple of the number of processes, 2: the nearest is 16".**
 # All slices must have the same length. Otherwise the mean of the ranks' means is not the mean over

@@ -41,9 +41,9 @@ Checkpoints in shards: save without waiting
 #    its ``.metadata`` would make an unfinished save look whole.
 #
 #    **The group.** ``new_subgroups`` makes one per node. Each node saves all shards, because nodes
-#    share no disk. On a shared disk, all nodes would write the same files. There,
-#    let ``self.node`` be ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint,
-#    and let only rank 0 write the small file.
+#    share no disk. On a shared disk, all nodes would write the same files. There, let ``self.node``
+#    be ``dist.new_group(backend="gloo")``, so that all ranks write one checkpoint, and let only
+#    rank 0 write the small file.
 #
 # Two nodes train, with two processes each. On each node are the small file and a folder per save,
 # with a file per process and ``.metadata``. A lab reads ``.metadata``, here for one matrix of 48 ×

@@ -198,9 +198,9 @@ axes[0].set(ylabel="% of the tokens")
 # - **Memory.** A process keeps 1/*N* of the experts and of everything else. It also needs two whole
 #   blocks without their experts, the root, and the arriving rows, whose number depends on the
 #   router.
-# - **Messages.** Per block and micro-batch, each token's ``n_embd`` numbers travel ``CHOSEN`` times there
-#   and ``CHOSEN`` times back, and the same in ``backward()``. Of them, about (*N* − 1) / *N* go
-#   to another process. FSDP would gather all experts instead, used or not.
+# - **Messages.** Per block and micro-batch, each token's ``n_embd`` numbers travel ``CHOSEN`` times
+#   there and ``CHOSEN`` times back, and the same in ``backward()``. Of them, about (*N* − 1) / *N*
+#   go to another process. FSDP would gather all experts instead, used or not.
 # - **Waiting.** All ranks wait for the one whose experts have most tokens. Many systems give each
 #   expert a *capacity* and drop the tokens above it. Nothing is dropped here, so no token's output
 #   depends on the number of processes.

@@ -138,8 +138,8 @@ FSDP: each process keeps a shard
 # -------------
 #
 # Here are the collectives of one process of eight in a step of two micro-batches, with the bytes of
-# the whole tensors (of 91,824 weights, because its vocabulary is larger). They are counted
-# over torch's ``fake`` backend, which answers at once and so says nothing about time:
+# the whole tensors. (The lab's vocabulary has 128 tokens, so this model has 91,824 weights.) They
+# are counted over torch's ``fake`` backend, which answers at once and so says nothing about time:
 #
 # .. run::
 #    :expect: (?s)14 all_gathers of 1,413,120 bytes, 4 .*14 all_gathers of 706,560.*: all_gather all_gather block 2 reduce_scatter all_gather block 1

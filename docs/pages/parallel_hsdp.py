@@ -73,9 +73,9 @@ HSDP: a copy per node, a shard per GPU
 # the node: ¾ in each of two all-gathers, whose ring passes three of four shards to the other node
 # (also one that comes from there), and 1½ in the reduce-scatter, which gloo makes an all-reduce.
 # (NCCL would send 2¼ in all.) With HSDP it is one number, that of the all-reduce between two nodes.
-# (The rest are headers and small messages, such as the gradient's norm.) Over 10 Mbit/s, HSDP trains more than twice as fast. With
-# more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends 2 (*N* − 1) / *N*
-# numbers per weight from each.
+# (The rest are headers and small messages, such as the gradient's norm.) Over 10 Mbit/s, HSDP
+# trains more than twice as fast. With more nodes, it sends up to two numbers: an all-reduce among
+# *N* nodes sends 2 (*N* − 1) / *N* numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -125,9 +125,9 @@ HSDP: a copy per node, a shard per GPU
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
 #
-# **"IndexError: list index out of range" on one node and a hang on the others, or a hang only.** The
-# nodes started different numbers of processes, so they compute different shapes. A rank that its own
-# shape leaves out fails in ``fully_shard``.
+# **"IndexError: list index out of range" on one node and a hang on the others, or a hang only.**
+# The nodes started different numbers of processes, so they compute different shapes. A rank that
+# its own shape leaves out fails in ``fully_shard``.
 
 # %% [markdown]
 # What you can do now

@@ -225,8 +225,8 @@ Pipeline parallelism: each process holds some blocks
 # 1) *t*, and each stage waits for (*S* − 1) / (*M* + *S* − 1) of it. This share is called the
 # *bubble*.
 #
-# The lab runs PyTorch's schedules on four ranks, and notes when each computes. A rank sleeps in place
-# of computing, so that four of them do not compete for two cores:
+# The lab runs PyTorch's schedules on four ranks, and notes when each computes. A rank sleeps in
+# place of computing, so that four of them do not compete for two cores:
 #
 # .. run::
 #    :expect: (?s)GPipe.*1F1B.*Interleaved1F1B
@@ -287,8 +287,8 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # What it costs
 # -------------
 #
-# - **Waiting.** With GPipe or 1F1B, four ranks and 16 micro-batches, about 16 % of the time, or more.
-#   Micro-batches cannot be arbitrarily small, because small products use a GPU badly.
+# - **Waiting.** With GPipe or 1F1B, four ranks and 16 micro-batches, about 16 % of the time, or
+#   more. Micro-batches cannot be arbitrarily small, because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends
 #   up to three numbers per weight. So a pipeline suits slow links, for example between nodes.
@@ -322,8 +322,9 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # fewer sequences than there are micro-batches.
 #
 # **"Received data size doesn't match expected size", or "Expected input batch_size (4) to match
-# target batch_size (3)".** The batch is larger, or smaller, than the one before, for which the
-# stages made their buffers. Drop the last, smaller batch.
+# target batch_size (3)".** The batch is larger, or smaller, than the first one after a change
+# between ``step`` and ``eval``, for which the stages made their buffers. Drop the last, smaller
+# batch.
 #
 # **"step() requires gradients to be enabled for backward computation".** A validation calls ``step``
 # under ``torch.no_grad()``. Call ``eval``.

@@ -63,15 +63,15 @@ How far does it scale?
 #
 # **Computing.** Each weight that multiplies costs 6 operations per token, 2 forward and 4 backward
 # (`Kaplan et al. 2020 <https://arxiv.org/abs/2001.08361>`__), and causal attention 6 *C T* per
-# block, for sequences of *T* tokens. A GPU reaches a share of its peak: 40 % is usual. (For
-# 8B on 8 and 128 H100, torchtitan's authors report 33 to 39 %.) This share is the one number that must be
+# block, for sequences of *T* tokens. A GPU reaches a share of its peak: 40 % is usual. (For 8B on 8
+# and 128 H100, torchtitan's authors report 33 to 39 %.) This share is the one number that must be
 # measured.
 #
 # **Messages** of all but FSDP and DDP are waited for. DDP's hide behind the last micro-batch's
-# ``backward()``. FSDP gathers the next
-# block while one computes, so its messages cost nothing until they take longer than computing.
-# Nothing hides the first all-gather and the last reduce-scatter, those of the embedding. A ring
-# whose ranks fit into a node uses the node's links, otherwise the network.
+# ``backward()``. FSDP gathers the next block while one computes, so its messages cost nothing until
+# they take longer than computing. Nothing hides the first all-gather and the last reduce-scatter,
+# those of the embedding. A ring whose ranks fit into a node uses the node's links, otherwise the
+# network.
 #
 # **The bubble** of a pipeline adds (*S* − 1)/(*M v*) of the time, for *S* ranks with *v* stages
 # each and *M* micro-batches (:doc:`Pipeline parallelism <parallel_pipeline>` counts it as a share of the longer time).
@@ -145,9 +145,10 @@ How far does it scale?
 #   slower: in slices, and at lengths where it is most of the work. The formulas give it the same
 #   share of the peak as a product. ``predict`` is too kind to it, and so tries only slices of
 #   16,384 tokens or more.
-# - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict a loss of 9 to 11 %, a
-#   longer bubble and DDP's all-reduce, which fewer micro-batches leave less time to hide. MegaScale
-#   lost 7 %: interleaved stages can send earlier than the formula says. Megatron-LM lost 15. The
+# - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict a loss of 9 to 11 %.
+#   The bubble and the part of DDP's all-reduce that nothing hides take as long as before, and so a
+#   larger share of a shorter step. MegaScale lost 7 %, less than predicted: with interleaved
+#   stages, most gradients are complete earlier than the formula says. Megatron-LM lost 15. The
 #   authors name the rest: ranks that send late, slow machines, congestion.
 # - **GPT-2 in llm.c** beat the prediction by 4 and 9 %, the more the larger it was: larger products
 #   again. (At the speed of the smallest, 10 billion tokens take 96 minutes. Its author reports `90,
@@ -227,14 +228,15 @@ axes.legend()
 #
 #    python -m parallel.scale large
 #
-# - **Slowest** is the share of time for which the others wait, if times have a standard deviation of
-#   1 % of a step (``--spread``). It grows slowly, about as √(2 ln *N*). Goyal et al. (2017, `arXiv 1706.02677
-#   <https://arxiv.org/abs/1706.02677>`__) kept 90 % of the speed per GPU from 8 to 256 GPUs, with
-#   almost all messages hidden: a spread of 9 % would explain that.
-# - **Failures.** Meta's 419 in 54 days on 16,384 GPUs (section 3.3.4 of the paper above) are one per 5.8
-#   years of a GPU (``--years``). For a save that takes *C* seconds, and *M* seconds between failures,
-#   √(2 *C M*) between two saves loses least (Young 1974). With saves of 30 s and restarts of 10 minutes,
-#   100,000 such GPUs lose 40 % of the time: one needs fewer failures, faster restarts, or groups (:doc:`parallel_without_restart`).
+# - **Slowest** is the share of time for which the others wait, if times have a standard deviation
+#   of 1 % of a step (``--spread``). It grows slowly, about as √(2 ln *N*). Goyal et al. (2017,
+#   `arXiv 1706.02677 <https://arxiv.org/abs/1706.02677>`__) kept 90 % of the speed per GPU from 8
+#   to 256 GPUs, with almost all messages hidden: a spread of 9 % would explain that.
+# - **Failures.** Meta's 419 in 54 days on 16,384 GPUs (section 3.3.4 of the paper above) are one
+#   per 5.8 years of a GPU (``--years``). For a save that takes *C* seconds, and *M* seconds between
+#   failures, √(2 *C M*) between two saves loses least (Young 1974). With saves of 30 s and restarts
+#   of 10 minutes, 100,000 such GPUs lose 40 % of the time: one needs fewer failures, faster
+#   restarts, or groups (:doc:`parallel_without_restart`).
 # - **DiLoCo** (:doc:`beyond_local_sgd`) sends all weights, once in 10 to 500 steps. Over a link of 1
 #   Gbit/s, it needs hundreds of steps between two averages.
 

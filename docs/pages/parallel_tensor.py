@@ -135,8 +135,8 @@ Tensor parallelism: a part of every layer
 #
 #    The first block gets whole sequences, of which each rank takes its tokens. After the last block
 #    they are gathered, and the rest of the model is unchanged. ``LayerNorm`` sees only some tokens
-#    now, so its gradients are parts of a sum. They are DTensors, which are added up when clipping and
-#    AdamW read them.
+#    now, so its gradients are parts of a sum. They are DTensors: clipping and AdamW add the parts
+#    up when they read them.
 #
 # The lab counts on four ranks what one of them keeps with ``mingpt.trainer``, with the second
 # stage, and with the script:

@@ -10,9 +10,10 @@ Two dimensions: FSDP and tensor parallelism together
 #
 # **You need** the scripts of :doc:`parallel_tensor` and :doc:`parallel_fsdp`.
 #
-# Tensor parallelism sends activations in every layer, and each layer waits for them. So it needs fast
-# links, and usually stays within a node. All its ranks also read the same batch. FSDP sends weights, which it can fetch ahead, and each rank has its own batch. So a large
-# model uses both: tensor parallelism within each node, and FSDP between the nodes.
+# Tensor parallelism sends activations in every layer, and each layer waits for them. So it needs
+# fast links, and usually stays within a node. All its ranks also read the same batch. FSDP sends
+# weights, which it can fetch ahead, and each rank has its own batch. So a large model uses both:
+# tensor parallelism within each node, and FSDP between the nodes.
 #
 # .. diagram:: two-dimensions
 #

@@ -82,8 +82,8 @@ Groups that go on without a restart: torchft
 #    trained on.
 #
 #    **A checkpoint** sets the count. So the script need not exchange checkpoints any more: the group
-#    with the newest checkpoint has made most steps, and any that begins with it or later takes its
-#    state.
+#    with the newest checkpoint has made most steps, and any that begins at the same time or later
+#    takes its state.
 #
 #    **A group that was cut off** for ten seconds, and comes back, finds that the others went on
 #    without it. Its loop is in the wrong place, so it ends. ``. launch/restarts.sh`` lets torchrun

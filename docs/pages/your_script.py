@@ -57,8 +57,8 @@ From your script to DDP
 #
 #    python -m tools.series run --probe classifier_ddp@1 --epochs 1
 #
-# The two ranks have the same losses and ``weights``, because both have the same seed and train on all
-# 3,000 images.
+# The two ranks have the same losses and ``weights``, because both have the same seed and train on
+# all 3,000 images.
 
 # %% [markdown]
 # Sharing the training images
@@ -350,9 +350,9 @@ From your script to DDP
 # .. fold:: Decisions and files: early stopping, metrics, checkpoints, logging
 #
 #    Early stopping
-#       Every rank must decide by the same number, because the others hang or fail if one
-#       leaves the loop.
-#       If the decision depends on a clock, such as a time limit, let rank 0 decide and broadcast.
+#       Every rank must decide by the same number, because the others hang or fail if one leaves the
+#       loop. If the decision depends on a clock, such as a time limit, let rank 0 decide and
+#       broadcast.
 #
 #    Metrics
 #       A median, an AUC or a mAP cannot be summed like the accuracy above. Gather the predictions:

@@ -232,6 +232,7 @@ def step(model, layout, work, machine):
         ends = Message("shards", "all_gather", 1, model.vocab * model.width // layout.tensor)
         first = 3 * ends.seconds(layout, machine)  # gathered in bf16, sent back in fp32
     hidden = max(shards - computing, first)
-    # Gradients are complete, and can be sent, only in the last micro-batch's backward().
-    hidden += max(spent["replicas"] - 2 / 3 * computing / rounds, 0)
+    # Gradients are complete only in the last micro-batch's backward(), or, interleaved, before it.
+    backward = (3 / 4 if work.recompute else 2 / 3) * computing / rounds
+    hidden += max(spent["replicas"] - backward, 0)
     return {"computing": computing, "bubble": bubble, "messages": within + hidden}

@@ -1,4 +1,4 @@
-"""The doctor finds nothing to change in the scripts of the series, as its page says."""
+"""The doctor finds nothing to change in the scripts of the series."""
 
 import shutil
 import subprocess

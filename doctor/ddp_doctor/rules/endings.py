@@ -205,7 +205,7 @@ def unequal_steps(run):
     The ranks with more steps train alone at the end, or hang. Give every rank as many batches as
     the others.
     """
-    if lines_with(run, r"\bwith .*(\bJoin|\.join)\("):  # which stands in for ranks that have ended
+    if lines_with(run, r"\bwith (Join|[\w.]+\.(Join|join))\("):  # for ranks that have ended
         return
     counted = [worker for worker in run.replicas if worker.counts]
     if found := _unequal_batches(run):

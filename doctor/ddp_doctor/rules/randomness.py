@@ -14,9 +14,9 @@ def draws_alike(run):
     """A dataset draws the same random numbers several times.
 
     Samples get the same augmentation or noise, so there is less variety than you planned. Unless
-    workers persist, each gets a new copy of the dataset in every epoch, generator included. Make it
-    in the worker, when it is first used, from `torch.initial_seed() % 2**32`, which differs per
-    worker and epoch, and per rank if each rank has its own seed.
+    workers persist, each gets a new copy of the dataset in every epoch, generator included. Make
+    the generator in the worker, when it is first used, from `torch.initial_seed() % 2**32`, which
+    differs per worker and epoch, and per rank if each rank has its own seed.
     """
     for name, how, loading in _alike(run):
         if name not in GLOBAL or how != [RANKS]:
@@ -42,8 +42,8 @@ def ranks_draw_alike(run):
 def random_numbers_again(run):
     """Training draws the same random numbers again.
 
-    Something seeds anew while it runs, as an evaluation that should be repeatable. From then on
-    noise and dropout are those of earlier steps, and perhaps equal on all ranks. Give the
+    Something seeds anew while it runs, such as an evaluation that should be repeatable. From then
+    on noise and dropout are those of earlier steps, and perhaps equal on all ranks. Give the
     evaluation a generator of its own, `torch.Generator().manual_seed(0)`, or use
     `torch.random.fork_rng()`.
     """

@@ -187,7 +187,7 @@ def resume_schedule(run):
             for rate, own in zip(fact["rates"], due.get(step, ()), strict=False):
                 if not math.isclose(rate, own, rel_tol=1e-6, abs_tol=1e-12):
                     early, line = next((f["early"] for f in worker.all("scheduled")), (0, None))
-                    ahead = f"; its schedule was stepped {times(early)} before" * bool(early)
+                    ahead = f"; its schedule was stepped {times(early)} before" if early else ""
                     yield (
                         f"{worker.name}'s {first['type']} has the rate {rate:.4g} in step "
                         f"{step:,}; undisturbed it was {own:.4g}{ahead}"

@@ -75,11 +75,11 @@ def statistics_never_found(run):
     """An evaluation uses BatchNorm statistics that no batch has changed.
 
     They are still mean 0 and variance 1, so the layers normalise nothing. A moving average of the
-    weights has to copy the buffers, too, or find them with `torch.optim.swa_utils.update_bn`.
+    weights has to copy the buffers, too, or compute them with `torch.optim.swa_utils.update_bn`.
     """
     for fact in run.all("fresh")[:1]:
         layers = f"{fact['norms']} BatchNorm layer{'s' * (fact['norms'] > 1)}"
-        yield f"all {layers} of {fact['through']}, after step {fact['steps']:,}", fact["where"]
+        yield f"{layers} of {fact['through']}, after step {fact['steps']:,}", fact["where"]
 
 
 @rule("warning")
