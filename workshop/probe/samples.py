@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import runpy
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -194,6 +195,7 @@ def _fail_if_asked():
     due = _fault and recorder.attempt() == 0 and _trained >= _fault["samples"]
     if due and dist.is_initialized() and dist.get_rank() == _fault["rank"]:
         _fault.clear()
+        time.sleep(1)  # until a thread of another rank has saved
         recorder.fact("fault")
         raise RuntimeError("the workshop caused this failure, to see what follows")
 

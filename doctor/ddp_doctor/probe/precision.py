@@ -19,11 +19,10 @@ def watch():
 
 
 def watch_clipping(note, **options):
-    """`clip_grads_with_norm_` is not in older versions of torch."""
-    clip = torch.nn.utils.clip_grad
-    for name in CLIPS & vars(clip).keys():
-        recorder.watch(clip, name, note, **options)
-        setattr(torch.nn.utils, name, getattr(clip, name))
+    """`clip_grads_with_norm_` is not in older versions of torch, and has another name inside."""
+    for name in CLIPS & vars(torch.nn.utils).keys():
+        recorder.watch(torch.nn.utils, name, note, **options)
+        setattr(torch.nn.utils.clip_grad, name, getattr(torch.nn.utils, name))
 
 
 def _begin_step(self, *_, **__):

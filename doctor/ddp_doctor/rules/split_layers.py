@@ -28,7 +28,7 @@ def beside_the_shards(run):
     checkpoint has that of one rank. Add layers before you call `fully_shard`.
     """
     tables = [{f["opt"]: f["parameters"] for f in worker.all("named")} for worker in run.replicas]
-    if len(tables) < 2 or holds_parts(run) or run.first("peer"):
+    if len(tables) < 2 or not run.first("sharded") or run.first("split", "peer"):
         return
     for opt, table in tables[0].items():
         alike = all(one.get(opt) == table for one in tables)
