@@ -98,7 +98,7 @@ How far does it scale?
 #    torchrun --standalone --nproc_per_node=2 -m parallel.scale check
 #    torchrun --standalone --nproc_per_node=4 -m parallel.scale check
 #
-# In nine runs, the median error of DDP was 2 to 15 %, and that of FSDP 3 to 23 %. To get there:
+# In ten runs, the median error of DDP was 2 to 17 %, and that of FSDP 3 to 23 %. To get there:
 #
 # - **Measure as in training.** Each collective comes after some computing. In a
 #   loop of nothing else, it is faster, because the threads that send are awake.
