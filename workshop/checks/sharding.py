@@ -93,7 +93,8 @@ def computes_again(run):
     """
     found = _beside(run, "in a step, rank {} calls {} layers again", "again")
     if found and found[0]:  # all at once would need the memory that this should save
-        return _beside(run, "rank {} does so at {} moments of a backward pass", "moments")
+        turns = "in a step, the number of turns in which rank {} computes layers again is {}"
+        return _beside(run, turns, "moments")
     return found
 
 

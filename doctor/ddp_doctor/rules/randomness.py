@@ -44,7 +44,7 @@ def random_numbers_again(run):
 
     Something seeds anew while it runs, such as an evaluation that should be repeatable. From then
     on noise and dropout are those of earlier steps, and perhaps equal on all ranks. Give the
-    evaluation a generator of its own, `torch.Generator().manual_seed(0)`, or use
+    evaluation a separate generator, `torch.Generator().manual_seed(0)`, or use
     `torch.random.fork_rng()`.
     """
     for fact in run.all("rewound")[:1]:

@@ -13,8 +13,8 @@ from .wording import lines_with, ranks, where
 def untied(run):
     """Tied weights are sharded apart.
 
-    Each unit of FSDP replaces its parameters by shards of its own. So a weight that layers in two
-    units share is two weights from then on. Leave both layers to the unit around them.
+    Each unit of FSDP replaces its parameters by new shards. So a weight that layers in two units
+    share is two weights from then on. Leave both layers to the unit around them.
     """
     for fact in run.all("untied"):
         yield "this unit has a parameter that an earlier one had sharded", fact["where"]
