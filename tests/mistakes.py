@@ -103,10 +103,6 @@ def python(script, *args, cwd, env=(), before=""):
         return subprocess.CompletedProcess(case["words"], status, out.read_text(), err.read_text())
 
 
-def alone(lesson):
-    return ALONE if "torchrun" in LESSONS[lesson].run else {}
-
-
 def check_said_once(process, lesson, says):
     """One rank prints our line, once over all restarts, and only torchrun shows tracebacks."""
     lines = process.err.splitlines()

@@ -4,8 +4,8 @@ from tests.processes import Process
 from tools.processes import free_port
 
 
-def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, **options):
-    """A lesson on one node for each folder, by default `multinode.py`.
+def start(folders, *args, ranks=None, nproc=1, restarts=3, **options):
+    """Start `multinode.py` on one node for each folder.
 
     As with launch/torchrun_env.sh, the nodes get their ranks from the c10d rendezvous. `ranks`
     fixes the ranks by the static rendezvous, for tests that must know which node has rank 0.
@@ -21,7 +21,8 @@ def start(folders, *args, lesson="multinode", ranks=None, nproc=1, restarts=3, *
         else:
             flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
             flags += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"]
-        found.append(Process(lesson, *args, cwd=folder, nproc=nproc, launcher=flags, **options))
+        options |= {"cwd": folder, "nproc": nproc, "launcher": flags}
+        found.append(Process("multinode", *args, **options))
     return found
 
 

@@ -121,22 +121,6 @@ def test_a_batch_that_does_not_fit_is_one_line(gpus, text, tmp_path):
     )  # fmt: skip
 
 
-def test_a_gpu_that_is_full_is_one_line(gpus, tmp_path):
-    hold = (
-        "import torch; free, _ = torch.cuda.mem_get_info(); "
-        "held = torch.empty(free - 2**26, dtype=torch.uint8, device='cuda'); print(); input()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", hold], **pipes) as other:
-        other.stdout.readline()
-        ran = run("single_gpu", 1, 1, cwd=tmp_path)
-        other.kill()
-    assert ran.status == 2, ran.tail
-    assert re.fullmatch(
-        r"single_gpu.py: the GPU is out of memory \(.*\): .* end what else uses it .*\n", ran.err
-    )
-
-
 @pytest.mark.parametrize("cpu", [(), ("--cpu", "2")], ids=["on the GPUs", "on the CPU"])
 def test_the_doctor_diagnoses(cpu, gpus, tmp_path):
     count = 2 if cpu else gpus.count

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import utils
-from tests.processes import SPINE, epochs, losses
+from tests.processes import SPINE, losses
 
 pytestmark = pytest.mark.quick
 
@@ -30,8 +30,6 @@ def noise_floor():
 @pytest.mark.parametrize("lesson", SPINE)
 def test_loss_is_global_and_falls_to_the_noise_floor(lesson, trained):
     process = trained(lesson)
-    assert (process.status, process.err) == (0, "")
-    assert epochs(process.lines) == list(range(1, 51))
     values, samples = zip(*losses(process.lines), strict=True)
     assert set(samples) == {2048}
     # The loss falls at every epoch until it reaches the floor, and stays there.

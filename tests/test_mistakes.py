@@ -52,8 +52,9 @@ MISTAKES = {
         "multinode", "50 10", BY_PYTHON.format("WORLD_SIZE") + documented("multinode"),
         {"RANK": "0", "LOCAL_RANK": "0"},
     ),
-    "a variable without a value": Mistake(
-        "multinode", "1 1", BY_PYTHON.format("RANK") + ".*", ALONE | {"RANK": ""}
+    "a master without an address": Mistake(  # torch would ask for it for over half an hour
+        "multinode", "2 1", "no address for nowhere.invalid: add it to /etc/hosts, or, if .*",
+        ALONE | {"MASTER_ADDR": "nowhere.invalid"},
     ),
     "save_every 0": Mistake("multigpu", "50 0", f"save_every is 0, {AT_LEAST_1}"),
     "epochs -1": Mistake("single_gpu", "-1", f"total_epochs is -1, {AT_LEAST_1}"),

@@ -1,51 +1,17 @@
 """Two nodes that share no disk: any may hold the newest checkpoint, any may lose its own."""
 
-import os
 import re
 import shutil
-import signal
-import time
 
 import pytest
 import torch
 
 from tests import nodes
-from tests.faults import held_saves, most_repeated, same
+from tests.faults import same
 from tests.lessons import train
-from tests.processes import LIMIT, epochs, losses
+from tests.processes import epochs, losses
 
 NAME = "multinode.pt"
-
-
-def log(found):
-    """The lines of the node that prints the losses (rank 0's), and those of the other one."""
-    return sorted((node.lines for node in found), key=lambda lines: -len(epochs(lines)))
-
-
-def wait_for(text, found):
-    """Wait until either node prints it."""
-    end = time.monotonic() + LIMIT
-    while not any(text in line for node in found for line in node.lines):
-        running = all(node.process.poll() is None for node in found)
-        assert running and time.monotonic() < end, found[0].tail + found[1].tail
-        time.sleep(0.05)
-
-
-def test_every_node_saves_and_survives_a_lost_worker(trained, tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    env = held_saves(tmp_path / "held")
-    found = nodes.start(folders, 30, 10, env=env)
-    wait_for("Epoch 20 | loss", found)
-    os.kill(found[1].workers()[0], signal.SIGKILL)
-    wait_for("Resuming after epoch 10", found)
-    (tmp_path / "held" / "hold").unlink()
-    assert nodes.finish(found) == [0, 0]
-    for folder in folders:
-        assert same(trained("multinode").saves[2], folder / NAME)
-    with_losses, without = log(found)
-    assert 0 < most_repeated(with_losses, 10) <= 10
-    assert epochs(without) == []  # one process prints the global losses
-    assert sum("saved" in line for line in without) >= 3
 
 
 @pytest.mark.quick
@@ -66,15 +32,16 @@ def test_all_resume_from_the_newest(newest_on, elsewhere, trained, tmp_path, cap
 def test_nodes_may_share_a_folder_and_the_first_lines_are_about_both(tmp_path):
     """One node's number of processes would look like the job's, so no line has it."""
     shared = tmp_path / "shared"
-    found = nodes.start([shared, shared], 2, 1, nproc=2)
+    found = nodes.start([shared, shared], 5, 1, nproc=2)
     assert nodes.finish(found) == [0, 0]
     assert sorted(path.name for path in shared.iterdir()) == [".tmp", NAME]
-    assert torch.load(shared / NAME)["epochs_run"] == 2
-    first, other = log(found)
+    assert torch.load(shared / NAME)["epochs_run"] == 5
+    assert not any("has replaced" in node.err for node in found)
+    first, other = sorted((node.lines for node in found), key=losses, reverse=True)
     said = [line for line in first + other if not line.startswith("Epoch")]
     assert len(said) <= 1 and all(line.endswith(": training on the CPU") for line in said)
     assert not any(re.search(r"\bprocess|\brank", line) for line in first + other)
-    assert [count for _, count in losses(first)] == [2048, 2048] and losses(other) == []
+    assert [count for _, count in losses(first)] == [2048] * 5 and losses(other) == []
 
 
 def test_unreadable_file_is_an_error_though_the_other_node_has_a_good_one(trained, tmp_path):

@@ -1,4 +1,4 @@
-"""The page for instructors: its timetables name exercises that exist, and it has two sentences per
+"""The page for instructors: its timetables name exercises that exist, and it says something of each
 edit."""
 
 import re
@@ -25,9 +25,7 @@ def test_the_timetables_take_as_many_exercises_as_they_promise():
     assert f"The {len(hunts - set(taken))} bug hunts in neither table" in PAGE
 
 
-def test_every_edit_of_the_workshop_has_its_two_sentences():
-    found = re.findall(r"(?m)^(\S.*) ``([\w-]+)``\n((?:   .*\n)+)", PAGE)
+def test_the_page_speaks_of_every_edit_of_the_workshop():
+    found = re.findall(r"(?m)^(\S.*) ``([\w-]+)``\n   \S", PAGE)
     edits = [edit for lesson in TAUGHT for edit in LESSONS[lesson].edits]
-    assert [(title, name) for title, name, _ in found] == [(one.title, one.name) for one in edits]
-    for _, name, text in found:
-        assert len(re.findall(r"[.?!](?=\s)", text)) == 2, name
+    assert found == [(one.title, one.name) for one in edits]

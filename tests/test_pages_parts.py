@@ -116,13 +116,6 @@ def test_a_recipe_shows_its_commands_whole_and_without_remarks():
     assert recipe.usage(text) == ["one --a two", "three"]
 
 
-def test_a_recipe_is_tested_only_by_code_that_names_it(tmp_path):
-    test = tmp_path / "test_it.py"
-    test.write_text('run("launch/slurm.sh")  # not other.sh\n# nor third.sh\n')
-    named = [name for name in ("slurm.sh", "other.sh", "third.sh") if recipe.names(test, name)]
-    assert named == ["slurm.sh"]
-
-
 def test_a_link_to_the_page_of_a_deleted_lesson_is_its_name():
     def shown(target):
         return around.name_of_deleted(None, None, {"reftype": "doc", "reftarget": target}, "name")

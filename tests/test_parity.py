@@ -30,6 +30,4 @@ def test_same_weights_and_losses_as_one_device(lesson, size, tmp_path, capsys):
 def test_threads_train_as_processes_bit_for_bit(lesson, trained, tmp_path):
     """So what tests prove about ranks in threads is true of the documented command."""
     threads = train(lesson, tmp_path, 10, size=1 if lesson == "single_gpu" else 2, batch=32)[0]
-    processes = trained(lesson)
-    assert (processes.status, processes.err) == (0, "")
-    assert same(threads, processes.saves[0])
+    assert same(threads, trained(lesson).saves[0])

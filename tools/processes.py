@@ -16,7 +16,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -226,22 +225,3 @@ def kill(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
                 process.kill()
         time.sleep(0.01)
     return list(killed)
-
-
-@contextlib.contextmanager
-def ended_with_us(folder):
-    """Meanwhile, if this process is killed, another ends all that it has started, and removes
-    `folder`."""
-    words = [sys.executable, "-m", "tools.processes", OURS, folder]
-    root = Path(__file__).resolve().parents[1]
-    with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, start_new_session=True) as guard:
-        try:
-            yield
-        finally:
-            guard.kill()
-
-
-if __name__ == "__main__":
-    sys.stdin.read()  # ends with the process that writes it
-    kill(lambda: marked(sys.argv[1]))
-    shutil.rmtree(sys.argv[2], ignore_errors=True)

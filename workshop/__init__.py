@@ -12,7 +12,12 @@ room.py    for the instructor: how far each learner is
 """
 
 import sys
+from importlib.util import find_spec
 
-if sys.version_info < (3, 11):  # noqa: UP036 - the system's, if .venv is not active
-    found = f"{sys.executable} is Python {sys.version.split()[0]}"
-    sys.exit(f"{found}, but the workshop needs 3.11 or newer: source .venv/bin/activate")
+found = None  # the system's Python, if .venv is not active
+if sys.version_info < (3, 11):  # noqa: UP036
+    found = f"is Python {sys.version.split()[0]}, but the workshop needs 3.11 or newer"
+elif not find_spec("ddp_doctor"):
+    found = "lacks what `make run` installs"
+if found:
+    sys.exit(f"{sys.executable} {found}: source .venv/bin/activate")

@@ -10,12 +10,10 @@ reset               start the exercise again; your script is kept beside the new
 watch               check at every save, until Ctrl-C
 ready               before you begin: is this machine ready? (up to two minutes)
 report FOLDER...    for the instructor: show how far each learner is
-doctor -- COMMAND   for any training script: run it, and say what is wrong (doctor --help)
 """
 
 import argparse
 import difflib
-import importlib.util
 import os
 import signal
 import sys
@@ -23,12 +21,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ddp_doctor import __main__ as doctor
 from tools.errors import UserError, exit_status
 from tools.series import stages
 
 from . import ready, room, scenarios, show
-from .acts import LIMIT, observe
+from .acts import observe
 from .checks.evidence import ending
 from .exercises import Exercise, exercises
 from .folder import DEFAULT, Folder
@@ -37,9 +34,6 @@ from .show import say, wrapped
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if all is well, 1 if a check failed, 2 for a mistake in the command."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["doctor"]:
-        return doctor.main(words[1:])
     options = _parser().parse_intermixed_args(arguments)
     if options.command is None:
         print(__doc__)
@@ -62,8 +56,6 @@ def _parser():
     add("what", nargs="*", help="an exercise's name or number; for report, folders")
     told = f"your folder; default: $WORKSHOP_DIR, or {DEFAULT}"
     add("--dir", default=os.environ.get("WORKSHOP_DIR", DEFAULT), help=told)
-    told = f"of check and watch: most seconds of processor time for a run; default: {LIMIT}"
-    add("--limit", type=float, default=LIMIT, help=told)
     return parser
 
 
@@ -112,10 +104,8 @@ def _start(folder, options):
 
 def _check(folder, options) -> int:
     exercise = _chosen(folder, options)
-    if importlib.util.find_spec("torch") is None:
-        raise UserError(f"{sys.executable} has no torch: source .venv/bin/activate, then try again")
-    play = partial(observe, limit=options.limit, tell=show.running())
     reached = folder.reached(exercise)
+    play = partial(observe, tell=show.running())
     run, findings = scenarios.examine(exercise, folder.files(exercise), play, reached)
     say(f"{exercise.name} – {exercise.title}", "bold")
     crash = ending(run) if run.crash else ""

@@ -23,7 +23,7 @@ from pathlib import PurePath
 
 from ddp_doctor import recorded_run
 
-SAMPLES = 2048  # in utils.MyTrainDataset; a test compares
+SAMPLES = 2048  # in utils.MyTrainDataset
 IDLE = "20 s without work"  # a limit of acts.py
 
 

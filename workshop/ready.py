@@ -30,7 +30,7 @@ def ready(folder: Folder) -> int:
     """Print a line per thing, and a verdict; log it in the folder. Returns 0 if all is well."""
     wrong = []
     for name, (look, doing) in THINGS.items():
-        if look in (_torchrun, _check) and {"scripts", "Python", "torch", "torchrun"} & {*wrong}:
+        if look in (_torchrun, _check) and {"scripts", "torch", "torchrun"} & {*wrong}:
             say(f"  · {name}: not tried", "dim")
             continue
         if doing:
@@ -85,19 +85,6 @@ def _machine(folder):
     return f"{cores} core{'s' * (cores != 1)}, {text}"
 
 
-def _packages(folder):
-    """Whether this Python has what `make` installs."""
-    told = f"{sys.version.split()[0]}, {sys.executable}"
-    try:
-        from tools.bootstrap import PROJECT, has
-    except FileNotFoundError:
-        return f"{told}, packages not compared, because there is no pyproject.toml"
-    needed = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["series"]
-    if missing := [one for one in needed if not has(one)]:
-        raise UserError(f"{sys.executable} lacks {', '.join(missing)}: {ACTIVATE}")
-    return f"{told}, with {', '.join(needed)}"
-
-
 def _torch(folder):
     code = "import torch; print(torch.__version__, torch.cuda.device_count())"
     ran = run([sys.executable, "-c", code], LIMIT, stderr=subprocess.PIPE)
@@ -106,7 +93,8 @@ def _torch(folder):
         fix = "`unset PYTHONPATH`" if os.environ.get("PYTHONPATH") else ACTIVATE
         raise UserError(f"it cannot be imported ({last}): {fix}")
     version, gpus = ran.lines[-1].split()
-    return f"{version}, {gpus if int(gpus) else 'no'} GPU{'s' * (gpus != '1')} (none is needed)"
+    shown = f"{gpus if int(gpus) else 'no'} GPU{'s' * (gpus != '1')} (none is needed)"
+    return f"{version} in {sys.executable}, {shown}"
 
 
 def _torchrun(folder):
@@ -137,8 +125,8 @@ def _check(folder):
 
 
 THINGS = {  # by name: the function that looks, and what to say before it if that takes long
-    "Python": (_packages, ""), "scripts": (_scripts, ""), "folder": (_folder, ""),
-    "machine": (_machine, ""), "torch": (_torch, "importing torch"),
+    "scripts": (_scripts, ""), "folder": (_folder, ""), "machine": (_machine, ""),
+    "torch": (_torch, "importing torch"),
     "torchrun": (_torchrun, "starting two processes that meet, with torchrun"),
     "check": (_check, "checking multigpu.py, as `check` does with your script"),
 }  # fmt: skip

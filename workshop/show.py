@@ -121,11 +121,11 @@ def progress(exercise: Exercise, reached: int, first: Finding | None, crashed: b
         say("It is not complete yet:" if is_part else "Before that, fix this:", "yellow")
 
 
-def printed(run: Run, most: int = 12):
+def printed(run: Run):
     """Print the last lines of the script's output."""
     for output in run.all("output")[-2:]:
         if lines := NOT_THEIRS.sub("", f"{output['text']}\n").strip("\n").splitlines():
             node = f" on {output['node']}" if output.get("node") else ""
             say(f"\n  The last lines that your script printed{node}:", "dim")
-            for line in lines[-most:]:
+            for line in lines[-12:]:
                 say(f"    {line[:160]}", "dim")

@@ -12,8 +12,8 @@
 
 The first two put the SVG itself into the page, so that it has the colour of the text around it. Its
 `aria-label` describes it to screen readers, and is the figure of the text build. The third is drawn
-by docs/_static/play-ring.js. It hides the figure of the code cell above, which readers without
-JavaScript see.
+by docs/_static/play-ring.js. If the figure of a code cell is directly above, it hides that figure,
+which readers without JavaScript see.
 """
 
 import re

@@ -16,7 +16,7 @@ from .fold import fold, summary
 from .run import folded, note, ran, run_block
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".py": "python", ".conf": "text"}
+LANGUAGES = {".sh": "bash", ".yaml": "yaml", ".conf": "text"}
 
 
 class Recipe(SphinxDirective):

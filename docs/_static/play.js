@@ -44,8 +44,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const { controls, drawing, status } = play.figures[figure.dataset.play]();
     status.setAttribute("role", "status");
     figure.prepend(play.make("div", { className: "play-controls" }, ...controls), drawing, status);
-    let above = figure; // hide the figure of the code cell above, and its code
-    do (above = above.previousElementSibling).hidden = true;
-    while (above.tagName !== "FIGURE");
+    const code = figure.previousElementSibling; // of a figure that a code cell drew
+    if (code.className === "picture-code") code.hidden = code.previousElementSibling.hidden = true;
   }
 });

@@ -28,8 +28,7 @@ Introduction
 #    {single_gpu}
 #
 # Each target is a linear function of its sample, plus noise drawn uniformly between −0.3 and 0.3.
-# No model can predict the noise, so the loss falls to about its variance, 0.3² / 3 = 0.03. (In
-# these samples, it is 0.0289.)
+# No model can predict the noise, so the loss falls to about its variance, 0.3² / 3 = 0.03.
 
 # %%
 import lab
@@ -44,9 +43,9 @@ axes.annotate("noise of the data: 0.3² / 3", (50, 0.3**2 / 3), (50, 0.034), ha=
 axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 
 # %% [markdown]
-# A distributed script can be wrong without any error: it may train on half of the
-# data, or see each sample twice per epoch, or every process may train its own model. Later pages
-# find such mistakes by the loss, the number of samples it covers, and the weights of the processes.
+# A distributed script can be wrong without any error: it may train on half of the data, or every
+# process may train its own model. Later pages find such mistakes by the loss, the number of samples
+# it covers, and the weights of the processes.
 #
 # The scripts
 # -----------
@@ -67,21 +66,15 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # is ``single_gpu.py`` with the first three edits of ``multigpu.py``. A diff shows how one stage
 # becomes the next, and its *Copy* button copies new code. Below the diff, the page runs the new
 # stage. Below each output are the seconds that the run took and, if a command failed, its exit
-# status, also if its output went through ``tail`` or ``grep``.
+# status.
 #
 # ``tools.series run STAGE`` runs a stage, and ``tools.series show STAGE`` prints its code; type
 # ``python -m`` before either.
 #
 # To run the commands yourself, clone the repository and type ``make run`` in its folder once. It
 # installs what is missing into ``.venv``, including PyTorch. Then type ``source
-# .venv/bin/activate`` and, in the same folder, the commands. Each block was recorded in a fresh
-# copy of the folder, unless it uses a file that a block before it made. If files of an earlier run
-# change what a block does, move into another fresh clone, or delete ``*.pt*``, ``*.mmap``,
-# ``node1``, ``node2``, ``first``, ``second``, ``group0``, ``group1`` and ``logs``, and start again.
-#
-# .. not-run:: the machine that builds this page is already set up
-#
-#    make run
+# .venv/bin/activate`` and, in the same folder, the commands. If files of an earlier run change what
+# a command does, start again in a fresh clone.
 #
 # The parts of the script
 # -----------------------

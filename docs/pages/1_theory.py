@@ -135,13 +135,11 @@ What is DDP
 # What DDP does not do
 # --------------------
 #
-# - **Average the loss.** DDP averages gradients only, so each rank prints the loss of its
-#   share. :doc:`2_multigpu` sums the loss over all ranks.
+# - **Average the loss.** Each rank prints the loss of its share, unless the script sums the losses
+#   of all ranks, as in :doc:`2_multigpu`.
 # - **Average buffers**, such as the running mean of batch normalisation. Instead, each
-#   ``forward()`` that follows a training step broadcasts rank 0's buffers. The first ``forward()``
-#   of a validation does so, too, so all ranks must call it.
-# - **Join the statistics of a batch.** Batch normalisation uses the mean of one rank's share, and
-#   ``SyncBatchNorm`` that of all shares: see :doc:`your_script`.
+#   ``forward()`` that follows a training step broadcasts rank 0's buffers, so all ranks must call
+#   it. :doc:`your_script` says more of batch normalisation.
 # - **Distribute the data.** The sampler gives each rank its own samples.
 # - **Save memory.** Every process holds the whole model, its gradients and the optimizer's state.
 

@@ -30,7 +30,6 @@ What DDP costs
 
 # %%
 import json
-import re
 
 import lab
 
@@ -62,8 +61,8 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # The figure shows *when* the all-reduces run, not how much time overlap saves on GPUs. Between
 # GPUs, NCCL's kernels occupy a few multiprocessors and leave the rest to ``backward()``, so both
 # run at the same time. Here gloo adds numbers on the same cores that compute gradients, so a step
-# gains less. Buckets do not help here: the eight large gradients take so long to send that the
-# latency saved hardly counts.
+# gains less. Buckets do not help here, because the gradients are large and the latency hardly
+# counts.
 
 # %% [markdown]
 # A ring
@@ -82,7 +81,6 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # .. run::
 #    :expect: Every rank holds 15 everywhere
-#    :show: 8 0
 #
 #    python docs/theory/ring_all_reduce.py
 #
@@ -90,31 +88,7 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 # *reduce-scatter*, each process *adds* the chunk it receives to its own. Then each rank holds one
 # complete chunk: 15 = 1 + 2 + 4 + 8. In the last three rounds, the *all-gather*, the processes
 # *copy* the complete chunks around the ring.
-
-# %%
-log = lab.run("python docs/theory/ring_all_reduce.py")
-rows = re.findall(r"^(at first|add \d|copy \d) +\| (.*)$", log, re.MULTILINE)
-
-figure, axes = lab.picture(
-    "What each of four ranks holds at first and after each of six rounds: sums grow along the ring "
-    "until each rank has one complete chunk, which is then copied to all.",
-    height=2.2, rows=1, columns=len(rows),
-)
-for panel, (title, text) in zip(axes, rows, strict=True):
-    held = [[int(number) for number in cell.split()] for cell in text.split("|")]
-    for rank, numbers in enumerate(held):
-        for chunk, number in enumerate(numbers):
-            share = bin(number).count("1") / len(numbers)
-            panel.add_patch(lab.plt.Rectangle((chunk, rank), 0.92, 0.92, color=lab.COLORS[0], alpha=share * 0.8))
-            panel.annotate(str(number), (chunk + 0.46, rank + 0.5), ha="center", va="center", fontsize=9)
-    panel.set(xlim=(0, len(held)), ylim=(len(held), 0), title=title, xticks=[], yticks=[], aspect="equal")
-    panel.title.set_fontsize(10)
-    panel.spines[:].set_visible(False)
-axes[0].set(yticks=[rank + 0.46 for rank in range(len(held))])
-axes[0].set(yticklabels=[f"rank {rank}" for rank in range(len(held))])
-axes[0].tick_params(length=0)
-
-# %% [markdown]
+#
 # .. play:: ring
 #
 #    A row is a rank, a column is a chunk, and the number is the sum that the rank holds there.
@@ -127,34 +101,10 @@ axes[0].tick_params(length=0)
 #
 #    2 (*N* − 1) / *N* × *S*
 #
-# bytes: *S* with two processes, and less than 2 *S* with any number. The script counts the bytes
-# that it sends. For 400,000 floats the count agrees with the formula. With 400,001 or 3 floats,
-# chunks differ by a float:
+# bytes: *S* with two processes, and less than 2 *S* with any number. The last lines of the output
+# above are the bytes that the script counted. For 400,000 floats they agree with the formula. With
+# 400,001 or 3 floats, chunks differ by a float.
 #
-# .. run::
-#    :expect: Every rank holds 15 everywhere
-#    :show: 0 6
-#    :mark: each sent
-#
-#    python docs/theory/ring_all_reduce.py
-
-# %%
-counted = re.findall(r"([\d,]+) floats.*\n +each sent ([\d,]+) to ([\d,]+) bytes", log)
-floats, least, most = (int(text.replace(",", "")) for text in counted[0])
-size, world = 4 * floats, len(held)
-
-figure, axes = lab.picture(
-    f"What each process sends, as a multiple of the tensor's size: at most 2 in a ring, N − 1 if it "
-    f"sends everything to everyone. Counted in a ring of {world} processes: {most / size:.2f}."
-)
-counts = range(2, 17)
-axes.plot(counts, [2 * (n - 1) / n for n in counts], label="ring: 2 (N − 1) / N")
-axes.plot(counts, [n - 1 for n in counts], label="everything to everyone: N − 1")
-axes.plot([world], [most / size], "o", color=lab.COLORS[2], label=f"counted: {most / size:.2f}")
-axes.set(xlabel="number of processes N", ylabel="sent, × tensor", ylim=(0, 8))
-axes.legend()
-
-# %% [markdown]
 # So per training step a process sends one to two times the size of the gradients,
 # whatever the batch size. If DDP is not faster than one device, first try a larger batch, which
 # means more computation for the same bytes. A larger batch also changes the training: see
@@ -186,8 +136,7 @@ axes.legend()
 # overlapped", ``backward()`` ends before the first all-reduce begins. For ResNet-50, overlap saves
 # 89 of 266 ms. GPT-2 has five times as many gradients and a shorter ``backward()``, so it spends
 # most of its time sending. The gradients of ``gpt-micro``, a small GPT, fit into one bucket of 25
-# MiB, which is complete only when ``backward()`` ends, so nothing overlaps. (In DDP itself, the first
-# bucket has 1 MiB.)
+# MiB, which is complete only when ``backward()`` ends, so nothing overlaps.
 
 # %%
 from docs.theory import step_time

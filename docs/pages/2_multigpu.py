@@ -25,7 +25,7 @@ Multi-GPU training
 #
 # Two processes are slower here than ``single_gpu.py`` in the :doc:`0_intro`. The model has 21
 # parameters, so a step computes little, and averaging the gradients takes more time than the second
-# process saves.
+# process saves. :doc:`5c_fast` says when a second process pays.
 #
 # Seven edits lead to this script, and each brings the imports that it needs. After each edit, this
 # page runs the new script for one epoch. With ``--probe``, every process reports in two lines what
@@ -51,8 +51,8 @@ Multi-GPU training
 #    the error of the failed process.
 #
 #    ``worker`` must be a function at the top level of the script, because each new process imports
-#    the script to find it. For the same reason ``mp.spawn`` belongs below
-#    ``if __name__ == "__main__":``; otherwise Python stops with a ``RuntimeError``.
+#    the script to find it. So ``mp.spawn`` belongs below ``if __name__ == "__main__":``; otherwise
+#    Python stops with a ``RuntimeError``.
 #
 # .. run::
 #    :expect: started by mp\.spawn
@@ -82,7 +82,8 @@ Multi-GPU training
 #    The processes inherit the address and the port from the parent. ``utils.free_port`` returns a
 #    port that no other program uses.
 #
-#    ``utils.set_device`` makes one GPU the current one. ``LOCAL_RANK``, the :term:`local rank`, is
+#    ``utils.set_device`` makes one GPU the current one, with
+#    ``torch.accelerator.set_device_index``. ``LOCAL_RANK``, the :term:`local rank`, is
 #    the number of the process on its machine, and therefore the number of its GPU. Call
 #    ``set_device`` before anything else uses a GPU; otherwise every process uses GPU 0.
 #    ``device_id`` tells the group which GPU this process uses.
@@ -91,28 +92,11 @@ Multi-GPU training
 #    GPUs, gloo for CPUs. If you name none, PyTorch chooses one for the accelerator that it finds.
 #    On a Mac, that one would refuse this script's tensors, which are on the CPU.
 #
-# .. fold:: Which backend, and how to choose another
+# .. fold:: How to choose another backend
 #
-#    - ``nccl``: for NVIDIA GPUs and, under the same name, for AMD's.
-#    - ``gloo``: for CPUs.
-#    - ``xccl``: for Intel GPUs.
-#    - ``mpi``: only if you build PyTorch against an MPI library.
-#
-#    ``dist.init_process_group("gloo")`` chooses a backend by name, and ``"cpu:gloo,cuda:nccl"`` one
-#    per kind of device. Which backends does this machine's PyTorch have?
-#
-#    .. run::
-#       :expect: gloo True.*mpi False
-#
-#       python -c "import torch.distributed as dist; print(*(f'{name} {dist.is_backend_available(name)}' for name in ('gloo', 'nccl', 'xccl', 'mpi')))"
-#
-# .. fold:: The code of utils.set_device and utils.free_port
-#
-#    .. literalinclude:: ../../utils.py
-#       :pyobject: set_device
-#
-#    .. literalinclude:: ../../utils.py
-#       :pyobject: free_port
+#    Besides ``nccl`` and ``gloo`` there are ``xccl``, for Intel GPUs, and ``mpi``, if you build
+#    PyTorch against an MPI library. ``dist.init_process_group("gloo")`` chooses a backend by name,
+#    and ``"cpu:gloo,cuda:nccl"`` one per kind of device.
 #
 # .. run::
 #    :expect: rank 1 of 2
@@ -136,8 +120,7 @@ Multi-GPU training
 #    :torch:`torch.utils.data.DistributedSampler` asks the process group for rank and world size. On
 #    every rank it shuffles all 2,048 samples in the same way. Then it deals them like cards: rank 0
 #    takes the first, rank 1 the second, rank 0 the third. If the number of samples is not a
-#    multiple of the world size, it repeats a few, so that all ranks take equally many steps. (In
-#    :doc:`beyond_random_seed_offset`, each rank draws from all samples instead.)
+#    multiple of the world size, it repeats a few, so that all ranks take equally many steps.
 #
 #    The order depends on a seed and on the epoch, which ``set_epoch`` passes. Without this call,
 #    every epoch has the order of the first.
@@ -153,27 +136,7 @@ Multi-GPU training
 #
 # Each rank saw 1,024 samples. But ``weights``, the sum of a rank's weights, differs, because each
 # rank now trains its own model on one half of the data.
-
-# %%
-import lab
-
-rows = [line.split() for line in lab.run("python docs/labs/shuffles.py").splitlines()]
-figure, axes = lab.picture(
-    "With set_epoch each of five epochs deals the samples out anew, half to each rank; without it "
-    "all five rows are the same.",
-    height=2.2, rows=1, columns=2, sharey=True,
-)
-for panel, told in zip(axes, ("with", "without"), strict=True):
-    for _, rank, epoch, *samples in [row for row in rows if row[0] == told]:
-        style = {"color": lab.COLORS[int(rank)], "marker": "s", "label": f"rank {rank}"}
-        panel.scatter([*map(int, samples)], [int(epoch)] * 16, 26, **style)
-    panel.set(title=f"{told} set_epoch", xlabel="sample", yticks=range(1, 6))
-    panel.spines[:].set_visible(False)
-axes[0].set(ylabel="epoch", ylim=(5.5, 0.5))
-handles, labels = axes[0].get_legend_handles_labels()
-figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
-
-# %% [markdown]
+#
 # .. play:: set-epoch
 #
 #    A square is a sample, a row is an epoch, and the colour is the rank that has the sample.
@@ -193,7 +156,6 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    The model moves to its device first, because DDP prepares its buckets for the device of the
 #    parameters. The optimizer updates the same parameters as before, so it needs no change.
-#    ``_run_batch`` needs none either, because ``self.model(source)`` now calls the wrapper.
 #
 #    ``self.model`` is now DDP, and the model itself is ``self.model.module``. Without ``.module``
 #    in ``_save_checkpoint``, every name in the checkpoint would begin with ``module.``, and a plain
@@ -203,14 +165,7 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #
 #    Some scripts pass ``device_ids=[local_rank]`` to DDP, which then moves the inputs to that GPU.
 #    If model and batches are on the device already, as here, you can remove this argument. On a CPU
-#    you must remove it, because DDP refuses it there:
-#
-#    .. run::
-#       :expect: ValueError: DistributedDataParallel device_ids and output_device arguments only work with
-#       :status: 1
-#
-#       sed 's/to(self.device))$/to(self.device), device_ids=[0])/' multigpu.py > ids.py
-#       CUDA_VISIBLE_DEVICES= python ids.py 1 1 2>&1 | grep ValueError | tail -n 1
+#    you must remove it, because DDP refuses it there.
 #
 # .. run::
 #    :expect: gradients averaged
@@ -295,14 +250,6 @@ figure.legend(handles[::5], labels[::5], loc="outside upper right", ncols=2)
 #    :mark: group left
 #
 #    python -m tools.series run --probe multigpu@7 1 1
-
-# %% [markdown]
-# Is it faster?
-# -------------
-#
-# Not with this model, as the top of this page shows. Two processes make half as many steps, but add
-# an all-reduce to each. That pays if the all-reduce is shorter than the rest of a step:
-# :doc:`5c_fast`.
 
 # %% [markdown]
 # What could go wrong

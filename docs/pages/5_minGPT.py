@@ -21,14 +21,15 @@ minGPT training
 # .. run::
 #    :expect: val loss [1-4]\.\d+ over 32,768 tokens
 #    :mark: val loss
-#    :lines: 1 1
 #
 #    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
 #    python -m mingpt.sample --prompt "def " --count 120
 #
 # The validation loss is the loss of a text that the model does not train on. It may be lower than
 # the training loss above it, which is that of a single batch. :doc:`5a_exact` explains the rest of
-# both lines.
+# both lines. ``mingpt.sample`` lets the model write: it draws a character from the prediction,
+# appends it, and predicts again. After 60 steps, the model knows only which characters are
+# frequent.
 #
 # The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.
@@ -53,8 +54,7 @@ minGPT training
 #    :pyobject: Block
 #
 # A block adds two things to each vector: what attention finds in this token and earlier ones, and
-# what the MLP computes from the vector alone. Because a block only adds to its input,
-# ``backward()`` also passes the gradient around the block unchanged. Before attention and before
+# what the MLP computes from the vector alone. Before attention and before
 # the MLP, a LayerNorm (``ln_1``, ``ln_2``) scales each vector to mean 0 and variance 1, then
 # applies a learned factor and offset.
 #
@@ -66,8 +66,7 @@ minGPT training
 # values, weighted by how well each key matches. ``is_causal`` hides all later tokens, because
 # otherwise the model could look up its targets. Each *head* does this with its own part of the
 # vectors, and ``c_proj`` mixes the results of the heads. In training, *dropout* sets a random part
-# of the activations to 0, so that the model does not rely on any single one. (With dropout on a
-# CPU, PyTorch takes another kernel, which does store the scores.)
+# of the activations to 0, so that the model does not rely on any single one.
 #
 # .. literalinclude:: ../../mingpt/model.py
 #    :pyobject: MLP
@@ -79,10 +78,9 @@ minGPT training
 #    :pyobject: GPT.__init__
 #    :dedent: 4
 #
-# ``lm_head`` and ``wte`` share one matrix, so similar tokens have similar vectors and similar
-# scores. A block's two ``c_proj`` layers start with smaller weights, so a deeper model adds no more
-# to a vector. The default model, ``gpt-micro``, has 4 blocks, vectors of 128 numbers and 0.8
-# million weights.
+# ``lm_head`` and ``wte`` share one matrix. A block's two ``c_proj`` layers start with smaller
+# weights, so a deeper model adds no more to a vector. The default model, ``gpt-micro``, has 4
+# blocks, vectors of 128 numbers and 0.8 million weights.
 
 # %% [markdown]
 # A model, a text, a configuration
@@ -122,11 +120,12 @@ minGPT training
 # A training to the end
 # ---------------------
 #
-# A complete training run was recorded once, by this command:
+# A complete training run was recorded once. The model wrote this after its last step:
 #
 # .. run::
 #    :expect: def
-#    :lines: 1 1
+#    :show: 40 0
+#    :lines: 1 2
 #    :elsewhere: recorded once, because it takes long
 #    :timeout: 3000
 #
@@ -165,45 +164,9 @@ axes.legend()
 # learned holds only for its training text. (On Shakespeare, another text, nanoGPT's README gives a
 # validation loss per character of 1.47 after 3 minutes on an A100, and 1.88 on a CPU.)
 #
-# ``mingpt.sample`` lets a model write: it draws a character from the prediction, appends it, and
-# predicts again. After 60 steps, the model of the first command knows only which characters are
-# frequent, and that lines are indented:
-#
-# .. run::
-#    :expect: def
-#    :lines: 2 2
-#
-#    {mingpt} --total_steps 60 --eval_every 30 --log_every 10 --warmup_steps 20
-#    python -m mingpt.sample --prompt "def " --count 120
-#
-# The recorded model wrote this after its last step:
-#
-# .. run::
-#    :expect: def
-#    :show: 40 0
-#    :lines: 2 2
-#    :elsewhere: recorded once, because it takes long
-#
-#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --block_size 128 --batch_size 24 --total_steps 5000 --learning_rate 4e-3 --weight_decay 0.1 --checkpoint_path trained.pt > training.txt
-#    python -m mingpt.sample --checkpoint_path trained.pt --prompt "def " --count 600
-#    cat trained.jsonl
-#
 # To train on your own text, pass ``--data`` with a file or a URL. ``--help`` lists every option. A
 # *preset* sets many options at once and comes first, as in ``-m mingpt.main gpu``. The presets
 # ``laptop``, ``gpu``, ``8gpus`` and ``nodes`` are named after the machine that they suit.
-
-# %% [markdown]
-# What could go wrong
-# -------------------
-#
-# **A mistake in an option.** The trainer prints one line per node. Here ``grep`` hides torchrun's
-# report:
-#
-# .. run::
-#    :expect: cannot read --data
-#    :status: 1
-#
-#    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data missing.txt |& grep main.py:
 
 # %% [markdown]
 # What you can do now
@@ -224,8 +187,3 @@ axes.legend()
 #
 #       The loss falls far lower, because each position can look up the next token in the input. The
 #       text is worse, because there is no next token to look up when the model writes.
-#
-#    .. fold:: DDP wraps this model without any change. What could a model do that makes DDP fail?
-#
-#       It could skip some parameters in some steps, for example a layer that only some inputs use.
-#       DDP would wait for their gradients, and raise an error at the next step.

@@ -14,16 +14,9 @@ Fast training
 # Mixed precision
 # ---------------
 #
-# So far the trainer computes only in ``fp32``, floating-point numbers of 32 bits:
-#
-# .. run::
-#    :expect: mingpt@8 does
-#    :status: 2
-#
-#    python -m tools.series run mingpt@7 --data LICENSE --precision bf16
-#
-# In 16 bits a matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it
-# many times as fast. The CPU of this page has none; :doc:`5d_gpus` is about GPUs.
+# So far the trainer computes only in ``fp32``, floating-point numbers of 32 bits. In 16 bits a
+# matrix product moves half as many bytes, and the Tensor Cores of a GPU compute it many times as
+# fast. The CPU of this page has none; :doc:`5d_gpus` is about GPUs.
 #
 # .. lesson-diff:: mingpt
 #    :edit: mixed-precision
@@ -51,8 +44,8 @@ Fast training
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision bf16 --checkpoint_path bf16.pt
 #    python -m tools.series run --probe mingpt@8 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1 --precision fp16 --checkpoint_path fp16.pt
 #
-# The losses in ``fp32``, ``bf16`` and ``fp16`` differ little, but ``weights``, the sum of a rank's
-# weights, shows that the runs differ.
+# The losses differ little, but ``weights``, the sum of a rank's weights, shows that the runs
+# differ.
 #
 # Mixed precision also saves the memory of *activations*, which the forward pass keeps for the
 # backward pass. In exchange ``autocast`` keeps a 16-bit copy of the weights:
@@ -66,9 +59,9 @@ Fast training
 # Accumulating gradients
 # ----------------------
 #
-# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of at
-# most ``--micro_batch_size`` sequences. ``mingpt@8`` has this option, but updates the weights after
-# every part, here of one sequence:
+# If a rank's share of the batch does not fit into memory, the rank can compute it in parts of
+# ``--micro_batch_size`` sequences. ``mingpt@8`` updates the weights after every part, here of one
+# sequence:
 #
 # .. run::
 #    :expect: Step +5 \| train
@@ -102,8 +95,8 @@ Fast training
 # Fewer messages, copies and kernels
 # ----------------------------------
 #
-# DDP sends the gradients in :term:`buckets <bucket>`. The first has 1 MiB, so that sending begins
-# early in ``backward()``. The gradients of ``gpt-micro`` have 3 MB, so they take two all-reduces:
+# DDP's first :term:`bucket` has 1 MiB, so that sending begins early in ``backward()``. The
+# gradients of ``gpt-micro`` have 3 MB, so they take two all-reduces:
 #
 # .. run::
 #    :expect: in 2 all-reduces
@@ -121,8 +114,7 @@ Fast training
 #
 #    After its first backward pass, DDP sorts the gradients by arrival. With more than two ranks,
 #    this order decides how the sums round. So that a resumed run's first step uses sorted buckets,
-#    ``_load_checkpoint`` makes one pass and ignores its gradients. Without this pass, a run resumed
-#    on four CPU processes ended 4e-7 off an undisturbed one.
+#    ``_load_checkpoint`` makes one pass and ignores its gradients.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
 #    step and the memory of one set of gradients.
@@ -167,28 +159,24 @@ Fast training
 #    OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node=1 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 | grep train | tail -n 1
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --batch_size 64 --total_steps 20 --log_every 5 --checkpoint_path two.pt | grep train | tail -n 1
 #
-# On two free cores, the second process makes the small step slower and the large one faster. Here a
-# core plays a GPU. (One process with two threads can be as fast or faster: see the table below. The
-# losses of the small runs differ because rounding errors grow at the default learning rate: with
-# ``--learning_rate 1e-3``, all digits agree.)
+# On two free cores, the second process makes the small step slower and the large one faster. (The
+# losses of the small runs differ because rounding errors grow: :doc:`5a_exact`.)
 #
 # To see why, let a step take the time C on one process. On two it takes C / 2, and R for the
 # all-reduce. So two processes win if R is less than C / 2.
 #
 # * C grows with the tokens of a step. R does not: a weight has one gradient, whatever the batch.
 # * One part of R grows with the bytes: 0.4 MB for the small model, 3 MB for the other. The rest is
-#   latency, which every round pays, and rounds grow with the number of processes.
-# * Several buckets would hide a part of R behind ``backward()``, but both models have only one.
+#   latency, which grows with the number of processes (:doc:`1a_speed`).
 #
-# So give each process enough to do: enlarge the batch with the number of processes. This changes
-# the training, so read :doc:`batch_and_learning_rate` first.
+# So enlarge the batch with the number of processes, but read :doc:`batch_and_learning_rate` first.
 
 # %% [markdown]
 # What it buys
 # ------------
 #
-# This table was measured earlier (``tools/bench/results/README`` names the script). A row's factor
-# is its speed over that of the first row. Differences below a tenth are noise:
+# This table was measured earlier. A row's factor is its speed over that of the first row.
+# Differences below a tenth are noise:
 #
 # .. run::
 #    :expect: products by MKL
@@ -234,33 +222,8 @@ figure.legend(loc="outside upper center", ncols=2)
 # * With 12 sequences, two processes are 1.26 times as fast as one. Two threads of one process,
 #   which need no all-reduce, reach 1.42. With 64 sequences per process, two
 #   processes are 48,880 / 28,937 = 1.69 times as fast.
-# * ``bf16`` is slower on this CPU: *two, bf16* has 1.04, and two processes without it have 1.26.
-#   ``--compile`` is slower as well: 1.01 against 1.42 of *two threads*, so × 0.71. The cause is
-#   MKL, which compiled code uses: alone it gives × 0.63 (second row). ``bf16`` and ``--compile``
+# * ``bf16`` (1.04 against 1.26) and ``--compile`` (1.01 against 1.42) are slower on this CPU. They
 #   suit GPUs: :doc:`5d_gpus`.
-
-# %% [markdown]
-# When DDP is not enough
-# ----------------------
-#
-# DDP keeps everything on every GPU. Besides activations, this trainer keeps 16 bytes per weight: 4
-# each for the weight, its gradient and AdamW's two averages. So GPT-2 XL, with 1.6 billion weights,
-# takes 25 GB.
-#
-# * If the optimizer's state is too large, shard it: ``ZeroRedundancyOptimizer``, around AdamW,
-#   gives each rank a part.
-# * If weights and gradients are too large as well, ``fully_shard`` (FSDP2) shards them too, and
-#   gathers a layer's weights when they are needed, so it sends more than DDP: :doc:`parallel_fsdp`.
-# * If a layer is too large for a GPU, divide its matrices (*tensor parallelism*, within a node).
-#   *Pipeline parallelism* spreads whole layers over nodes.
-# * If activations are too large, compute them again in ``backward()``: :doc:`parallel_memory`.
-
-# %% [markdown]
-# What could go wrong
-# -------------------
-#
-# **The GPU waits for data.** If ``computing`` in the log falls below 90 %, the disk with the file
-# of tokens is too slow, or too many processes share it: pass another ``--cache``.
 
 # %% [markdown]
 # What you can do now
@@ -268,7 +231,7 @@ figure.legend(loc="outside upper center", ncols=2)
 #
 # .. page-end:: 5c_fast
 #    :next: :doc:`5d_gpus`, where all this pays
-#    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile, torch.distributed.optim.ZeroRedundancyOptimizer, torch.distributed.fsdp.fully_shard, torch.distributed.checkpoint <torch.distributed.checkpoint>, torch.utils.checkpoint <torch.utils.checkpoint>
+#    :also: torch.nn.parallel.DistributedDataParallel.no_sync, torch.nn.Module.compile
 #
 #    You can now train in 16 bits, take a batch in parts, and predict whether a second process
 #    makes a step faster.

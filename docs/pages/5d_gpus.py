@@ -72,19 +72,18 @@ if log:
 # %% [markdown]
 # - **tf32**: the GPU's *Tensor Cores*, its units for matrix products, multiply with fewer bits, but
 #   each number still takes 32 bits in memory.
-# - **bf16**: Tensor Cores are twice as fast, and memory moves half the bytes. ``bf16`` is the
-#   trainer's default on a GPU that has it.
-# - **vocabulary padded**: GPT-2 has 50,257 tokens. This number is odd, so most rows of logits begin
-#   at addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows
-#   within the product only, so weights, checkpoints and the loss stay the same.
+# - **bf16**, the trainer's default on a GPU that has it: Tensor Cores are twice as fast, and memory
+#   moves half the bytes.
+# - **vocabulary padded**: GPT-2 has 50,257 tokens, an odd number, so most rows of logits begin at
+#   addresses from which Tensor Cores read slowly. The model pads the matrix to 50,304 rows, but
+#   only within the product.
 # - **compiled**: ``torch.compile`` fuses the small operations, by default only within a bucket of
 #   DDP (:doc:`5c_fast`).
 # - **micro-batch of 64**: larger products use the GPU better, until its memory is full.
 #
 # `nanoGPT <https://github.com/karpathy/nanoGPT>`__, at commit ``3adf61e``, trains a model of the
-# same shape, biases included, on the same tokens in the same process. Its GELU is exact; ours
-# approximates, as GPT-2's does. Published by others, not measured here: on 8 A100, nanoGPT trains
-# GPT-2 in about 4 days. In the lecture of `build-nanogpt
+# same shape, biases included, on the same tokens in the same process. Published by others, not
+# measured here: on 8 A100, nanoGPT trains GPT-2 in about 4 days. In the lecture of `build-nanogpt
 # <https://github.com/karpathy/build-nanogpt>`__, a step on one A100 falls from 1,000 ms to 333 with
 # tf32, 300 with bf16, 130 compiled, 96 with fused attention, 93 with a padded vocabulary, and 90
 # with a fused AdamW.
@@ -101,37 +100,12 @@ if log:
 #    :mark: ^16
 #
 #    python -m docs.labs.gpu_memory 1 4 16 64
-
-# %%
-log = lab.run("python -m docs.labs.gpu_memory 1 4 16 64")
-counted = [list(map(float, re.findall(r"[\d.]+", line))) for line in log.splitlines()[1:]]
-PARTS = "weights", "gradients", "AdamW", "kept for backward"
-
-figure, axes = lab.picture(
-    "Memory of a step of GPT-2 in bf16, in GiB, by micro-batch: "
-    + "; ".join(f"{row[0]:.0f} sequences, {sum(row[1:5]):.1f}" for row in counted)
-    + ". Weights, gradients and AdamW's averages together take 1.9 GiB in each row.",
-    height=2.2,
-)
-for place, row in enumerate(counted):
-    left = 0
-    for part, color in zip(row[1:5], lab.COLORS, strict=True):
-        axes.barh(place, part, 0.75, left, color=color)
-        left += part
-axes.set(
-    yticks=range(len(counted)), yticklabels=[f"{row[0]:.0f}" for row in counted],
-    ylabel="micro-batch", xlabel="GiB",
-)
-axes.invert_yaxis()
-patches = [axes.barh(0, 0, color=color) for color in lab.COLORS]
-figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
-
-# %% [markdown]
+#
 # Weights, gradients and AdamW's averages do not depend on the batch: 16 bytes per weight. What a
 # ``bf16`` step keeps also has a fixed part: 0.23 GiB, autocast's 16-bit copies of the matrices. The
 # rest grows by 0.6 GiB per sequence. With 16 sequences, almost half of the rest are
 # log-probabilities: 16 · 1,024 · 50,257 numbers in bf16 and, to add up the losses, in fp32,
-# together 4.6 GiB. (On a CPU, ``autocast`` converts the logits instead, and nothing is kept twice.)
+# together 4.6 GiB.
 #
 # At its peak a real step needs more: for a moment, memory also holds the gradients of the
 # log-probabilities and of the logits. Compiled code keeps less: fused operations store no
@@ -171,24 +145,18 @@ if log:
 #
 # ``torch.profiler`` records every kernel with its stream. DDP's all-reduces run on NCCL's own
 # stream, beside the stream that computes, so ``backward()`` can hide them. But NCCL takes some of
-# the GPU's multiprocessors from ``backward()``. With one GPU, NCCL's calls launch no kernel, so
-# there is one stream. :doc:`beyond_look_inside` reads such traces across ranks.
+# the GPU's multiprocessors from ``backward()``. :doc:`beyond_look_inside` reads such traces across
+# ranks.
 
 # %% [markdown]
 # The same bits on a GPU
 # ----------------------
 #
-# On a CPU this trainer computes the same bits in each run. On a GPU it does not, because some
-# kernels add numbers in the order in which their threads finish, and each order rounds differently.
+# On a CPU this trainer computes the same bits in each run. On a GPU some kernels add numbers in the
+# order in which their threads finish, and each order rounds differently.
 # On an NVIDIA H200 (PyTorch 2.11), two runs of the preset ``gpu`` with ``--no_compile`` had the
 # training losses 2.4849 and 2.4788 after 50 steps. From such a difference, you cannot tell a
-# mistake from chance. ``mingpt@10`` has no option that prevents it:
-#
-# .. run::
-#    :expect: mingpt@11 does
-#    :status: 2
-#
-#    python -m tools.series run mingpt@10 --data LICENSE --deterministic
+# mistake from chance.
 #
 # .. lesson-diff:: mingpt
 #    :edit: the-same-bits
@@ -256,21 +224,16 @@ if log:
 # ---------------------
 #
 # ``--nproc_per_node=gpu`` uses all GPUs of a node, and the trainer divides ``--batch_size`` among
-# them. How fast they exchange gradients depends on three things.
+# them. How fast they exchange gradients depends on how they are connected. ``nvidia-smi topo -m``
+# prints a matrix. From fast to slow: ``NV18`` means 18 *NVLinks*, NVIDIA's own links; ``PIX`` and
+# ``PXB`` mean PCIe switches; ``PHB`` and ``NODE`` a path through the CPU; and ``SYS`` a path
+# between NUMA nodes, usually two CPUs. A process should run on the NUMA node of its GPU, as with
+# ``--numa-binding=node`` (:doc:`which_rank`).
 #
-# **How they are connected.** ``nvidia-smi topo -m`` prints a matrix. From fast to slow: ``NV18``
-# means 18 *NVLinks*, NVIDIA's own links; ``PIX`` and ``PXB`` mean PCIe switches; ``PHB`` and
-# ``NODE`` a path through the CPU; and ``SYS`` a path between NUMA nodes, usually two CPUs.
-#
-# **Where the processes run.** On a machine with several NUMA nodes, a process should run on the
-# node to which its GPU is connected, as with ``--numa-binding=node`` (:doc:`which_rank`). This
-# typically gains 1 to 10 %, says `PyTorch <https://docs.pytorch.org/docs/main/elastic/numa.html>`__.
-#
-# **Whether they reach each other directly.** Over NVLink or PCIe switches, NCCL copies from GPU to
-# GPU (*peer to peer*, P2P) if the driver says that this works. If the driver is wrong, the first
-# all-reduce hangs, or copies are zeros (`an example
-# <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in DDP(model) or in the first
-# all-reduce, over NCCL only" on :doc:`symptoms`.
+# Over NVLink or PCIe switches, NCCL copies from GPU to GPU (*peer to peer*, P2P) if the driver says
+# that this works. If the driver is wrong, the first all-reduce hangs, or copies are zeros (`an
+# example <https://github.com/NVIDIA/nccl-tests/issues/117>`__): see "A hang in DDP(model) or in the
+# first all-reduce, over NCCL only" on :doc:`symptoms`.
 
 # %% [markdown]
 # What NCCL says
@@ -285,9 +248,8 @@ if log:
 # This machine with an H200 had no InfiniBand, so NCCL chose TCP. DDP's constructor broadcasts the
 # 21 weights, and each of the 64 steps has an all-reduce of 21 gradients.
 #
-# By default, ``NCCL_DEBUG=INFO`` prints lines of the subsystems ``INIT``, ``BOOTSTRAP`` and
-# ``ENV``; to see the list below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p``
-# writes one file per process.
+# To see the lines below, set ``NCCL_DEBUG_SUBSYS=INIT,ENV,P2P,SHM,COLL``. A line begins with
+# ``host:pid:tid [device]``. ``NCCL_DEBUG_FILE=nccl.%h.%p`` writes one file per process.
 #
 # Lines below that are missing above are from `NVIDIA's documentation
 # <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/logging.html>`__ of

@@ -24,9 +24,8 @@ Batch size and learning rate
 # the global batch alone. (Dropout and batch normalisation are exceptions, because they depend on
 # how the batch is divided.)
 #
-# The average is wrong if the ranks have different numbers of samples or tokens. To correct it,
-# divide each rank's summed loss by the all-reduced count, and multiply by the number of processes,
-# since DDP divides by that.
+# The average is wrong if the ranks have different numbers of samples or tokens: *A loss over tokens
+# or with weights*, in :doc:`your_script`, corrects it.
 
 # %% [markdown]
 # A test
@@ -81,23 +80,7 @@ axes.legend()
 # -------------------------
 #
 # With 32 samples per process, two processes make half as many steps per epoch as one. The learning
-# rate is the same, so the weights move about half as far per epoch:
-
-# %%
-logs = {
-    "1 process": lab.run("python single_gpu.py 50 10"),
-    "2 processes": lab.run("python multigpu.py 50 10"),
-}
-curves = {name: [loss for _, loss, *_ in lab.epochs(log)][:12] for name, log in logs.items()}
-
-figure, axes = lab.picture(
-    "Loss over epochs: after 4 epochs "
-    + ", ".join(f"{name}: {curve[3]:.3f}" for name, curve in curves.items())
-)
-for name, curve in curves.items():
-    axes.plot(range(1, 13), curve, label=name)
-axes.set(xlabel="epoch", ylabel="loss", yscale="log")
-axes.legend()
+# rate is the same, so the weights move about half as far per epoch: see the figure below.
 
 # %% [markdown]
 # What to do
@@ -117,20 +100,20 @@ axes.legend()
 # Here the rate is doubled:
 
 # %%
-log = lab.run(
-    "sed 's/lr=1e-3/lr=2e-3/' multigpu.py > scaled.py", "NPROC=2 python scaled.py 12 12"
-)
-scaled = {
-    "1 process": curves["1 process"],
-    "2 processes": curves["2 processes"],
-    "2 processes, twice the rate": [loss for _, loss, *_ in lab.epochs(log)],
+logs = {
+    "1 process": lab.run("python single_gpu.py 50 10"),
+    "2 processes": lab.run("python multigpu.py 50 10"),
+    "2 processes, twice the rate": lab.run(
+        "sed 's/lr=1e-3/lr=2e-3/' multigpu.py > scaled.py", "NPROC=2 python scaled.py 12 12"
+    ),
 }
+curves = {name: [loss for _, loss, *_ in lab.epochs(log)][:12] for name, log in logs.items()}
 
 figure, axes = lab.picture(
     "Loss over epochs, with twice the learning rate for two processes: after 4 epochs "
-    + ", ".join(f"{name}: {curve[3]:.3f}" for name, curve in scaled.items())
+    + ", ".join(f"{name}: {curve[3]:.3f}" for name, curve in curves.items())
 )
-for (name, curve), style in zip(scaled.items(), ("-", "-", "--"), strict=True):
+for (name, curve), style in zip(curves.items(), ("-", "-", "--"), strict=True):
     axes.plot(range(1, 13), curve, style, label=name)
 axes.set(xlabel="epoch", ylabel="loss", yscale="log")
 axes.legend()

@@ -76,7 +76,7 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # times the bandwidth it takes 9 to 18 % of that.
 #
 # **Latency.** A latency of 10 ms makes even the unlimited link slow. It hardly matters at 10
-# Mbit/s, where sending takes about a second anyway.
+# Mbit/s.
 
 # %% [markdown]
 # The prediction
@@ -93,11 +93,9 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # <https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc>`__). So a latency of 10 ms
 # costs 40 ms per step.
 #
-# The prediction leaves out the headers of packets (about 5 %), packets that TCP sends twice, and
-# the work of TCP and gloo. So the measured speed is below it, by up to a quarter over links with a
-# limit. Times vary from run to run: those at 100 Mbit/s and 1 ms differ between the tables above
-# and below. Without limit and latency, gloo's work decides, and the prediction is wrong: it says
-# that two nodes win, and they lose.
+# The prediction leaves out the headers of packets, packets that TCP sends twice, and the work of
+# TCP and gloo, so the measured speed is below it. Without limit and latency, gloo's work decides,
+# and the prediction is wrong: it says that two nodes win, and they lose.
 
 # %% [markdown]
 # The samples of a step are what matters
@@ -161,10 +159,10 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 # - **More samples per step.** Enlarge the batch, or accumulate: with ``no_sync``, several batches send
 #   only once (:doc:`5c_fast`). Try this first. Both change the training: see
 #   :doc:`batch_and_learning_rate`.
-# - **Fewer bytes.** A communication hook can send 16 bits per gradient, half of the bytes. PowerSGD
-#   sends far fewer bytes, but approximates the gradients more coarsely.
-# - **Fewer messages.** In local SGD each node trains alone, and the nodes average their weights
-#   every few steps. With an average every 100 steps, the bytes fall to a hundredth.
+# - **Fewer bytes**: communication hooks send gradients in 16 bits, or approximated
+#   (:doc:`beyond_comm_hooks`).
+# - **Fewer messages**: in local SGD the nodes average their weights every few steps, in place of
+#   gradients (:doc:`beyond_local_sgd`).
 # - **The right link.** Between GPUs, NCCL chooses a network interface, and prints it with
 #   ``NCCL_DEBUG=INFO``. If it is the slow one, set ``NCCL_SOCKET_IFNAME``, or
 #   ``GLOO_SOCKET_IFNAME`` for gloo.
@@ -186,11 +184,6 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=7)
 #       Two nodes are slower. Sending 100 MB at 125 MB/s takes 0.8 s, so a step takes 1.3 s for
 #       twice the samples, and one node needs 1.0 s for as many. With four batches accumulated, two
 #       nodes need 4 × 0.5 + 0.8 = 2.8 s, and one needs 4.0 s.
-#
-#    .. fold:: Your link has 10 ms latency. Does more bandwidth help?
-#
-#       It shortens only the second part of the formula. Over gloo, the latency adds 40 ms to each
-#       all-reduce of two nodes, so fewer all-reduces help.
 #
 #    .. fold:: You double the width of a language model, so it has four times as many weights. Does the link become the bottleneck?
 #

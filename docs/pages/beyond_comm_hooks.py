@@ -31,8 +31,7 @@ Gradient compression, with a communication hook
 #    With a hook, DDP no longer divides, so the hook must. It must not wait for the all-reduce, or
 #    ``backward()`` would wait too. So it starts one with ``async_op=True`` and returns a *future*:
 #    an object that will have a value later. The function in ``then`` gets the sum, writes the
-#    average into the bucket and returns it. (Over NCCL it is called at once, and the GPU computes
-#    it after the sum.) DDP waits for all futures at the end of ``backward()``.
+#    average into the bucket and returns it. DDP waits for all futures at the end of ``backward()``.
 #
 # .. run::
 #    :expect: 1 all-reduce of 84 bytes by average_hook
@@ -45,7 +44,7 @@ Gradient compression, with a communication hook
 #
 # .. run::
 #    :expect: (?m)^equal
-#    :show: 0 6
+#    :show: 0 1
 #
 #    python -m tools.series show comm_hooks@1 > hook.py
 #    python docs/labs/forks.py 2 hook.py multinode.py 10 10 | grep saved
@@ -89,7 +88,7 @@ Gradient compression, with a communication hook
 # ``powerSGD_hook`` (`Vogels et al. 2019 <https://arxiv.org/abs/1905.13727>`__) sends far less. It
 # treats the gradient of a linear layer as an *n* × *m* matrix, approximates it by the product of an
 # *n* × *r* and an *r* × *m* matrix, and sends only these two. *r* is the *rank* of the matrix, not
-# that of a process. PowerSGD needs numpy. A lab trains three linear layers 20 → 64 → 64 → 1 on the
+# that of a process. A lab trains three linear layers 20 → 64 → 64 → 1 on the
 # same data, once with each hook, and counts what passes through ``dist.all_reduce``:
 #
 # .. run::
@@ -102,7 +101,7 @@ Gradient compression, with a communication hook
 # 20 and 64 + 64 numbers. Biases and the last layer, 193 numbers, are sent whole, because two
 # factors would be larger. float16 ends closer to DDP than bfloat16, because it rounds less, and
 # these gradients fit its range. ``bf16_compress_hook`` needs NCCL or XCCL, so here it only prints
-# its error. (The lab cannot count DDP's own all-reduce, which is in C++.)
+# its error.
 
 # %% [markdown]
 # Error feedback
@@ -113,46 +112,8 @@ Gradient compression, with a communication hook
 # *error feedback*, a weak part grows from step to step until it is sent.
 #
 # Without feedback (``use_error_feedback=False``), the loss is 0.054 instead of 0.042, because weak
-# parts seldom reach the weights. The weights end several times as far from DDP's:
-
-# %%
-import re
-
-import lab
-
-log = lab.run("torchrun --standalone --nproc_per_node=2 -m docs.labs.comm_hooks")
-rows = {
-    name.strip(): (int(sent.replace(",", "")), float(distance))
-    for name, sent, distance in re.findall(r"(?m)^(.+?) \| +([\d,]+) \| +([\d.e+-]+) \|", log)
-}
-names = ("float32", "bfloat16", "float16", "PowerSGD", "no feedback")
-
-figure, panes = lab.picture(
-    "Bytes per step, and the largest difference of a weight from training with DDP alone. "
-    + "; ".join(
-        f"{name}: {sent:,} bytes, {distance:.2g}"
-        for name, (sent, distance) in zip(names, rows.values(), strict=True)
-    ),
-    height=2.2,
-    columns=2,
-    sharey=True,
-)
-for axes, title, values, form in zip(
-    panes,
-    ("bytes", "distance"),
-    zip(*rows.values(), strict=True),
-    ("{:,}", "{:.2g}"),
-    strict=True,
-):
-    bars = axes.barh(names, values, height=0.6, color=lab.COLORS[0])
-    bars[-1].set_color(lab.COLORS[1])
-    axes.bar_label(bars, [form.format(value) for value in values], padding=3)
-    axes.set(title=title, xticks=[], xlim=(0, 1.5 * max(values)))
-    axes.spines.bottom.set_visible(False)
-    axes.tick_params(axis="y", length=0)
-panes[0].invert_yaxis()
-
-# %% [markdown]
+# parts seldom reach the weights. The weights end several times as far from DDP's.
+#
 # The unsent part, and the second factor, with which the next step begins (a *warm start*), are
 # *state*:
 #
@@ -160,9 +121,6 @@ panes[0].invert_yaxis()
 # - **Resuming.** A checkpoint without this state loses what was not sent yet, so a resumed run
 #   trains other weights than an uninterrupted one. ``PowerSGDState`` can be pickled, but each rank
 #   has its own, and here one rank per node saves.
-# - **A start without compression.** DDP rebuilds its buckets in the first steps, so
-#   ``start_powerSGD_iter`` must be 2 or more with error feedback or a warm start. PyTorch's default
-#   is 1,000.
 #
 # When does it pay?
 # -----------------

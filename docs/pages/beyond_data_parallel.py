@@ -12,15 +12,8 @@ DataParallel: several devices in one process, and why not
 #
 # ``torch.nn.DataParallel`` (DP) is the older way to use all GPUs of a machine: one process, and one
 # changed line. DP is not deprecated, but PyTorch recommends DDP even on one machine, and
-# SpeechBrain no longer supports DP. Without GPUs, DP silently calls the module as it is. Here DP
-# gets two devices and a batch of 8:
-#
-# .. run::
-#    :expect: has a GPU|calls with parts of 8 samples: 1$
-#
-#    python docs/labs/silent.py
-#
-# So this lesson writes the steps out. Without GPUs, the CPU takes the place of two devices.
+# SpeechBrain no longer supports DP. Without GPUs, DP silently calls the module as it is. So this
+# lesson writes the steps out, and without GPUs, the CPU takes the place of two devices.
 
 # %% [markdown]
 # Splitting each batch
@@ -64,8 +57,8 @@ DataParallel: several devices in one process, and why not
 #
 #    python -m tools.series run --probe data_parallel 3 3
 #
-# (Threads cost this tiny model more than they gain; for a larger one, see "Why not".) The result
-# equals that of one device with the same batch, up to rounding:
+# Threads cost this tiny model more than they gain. The result equals that of one device with the same
+# batch, up to rounding:
 #
 # .. run::
 #    :expect: weights [\d.]+e-0[789]
@@ -79,21 +72,8 @@ DataParallel: several devices in one process, and why not
 # Why not
 # -------
 #
-# ``dp_or_ddp.py`` times a step of a larger model on one device, on two with ``data_parallel``, and
-# on two with DDP. Each device is a CPU core:
-#
-# .. run::
-#    :alone:
-#    :expect: DDP: \d+%
-#
-#    OMP_NUM_THREADS=1 PYTHONPATH=. python docs/labs/dp_or_ddp.py
-#
-# 50% is the best that two devices can give. In four runs we measured 87 to 93% for
-# ``data_parallel`` and 63 to 68% for DDP.
-#
 # - **Threads wait for each other.** Only one thread of a process can run Python at a time (the
-#   GIL). Here there is a second reason: on a CPU, autograd runs all backward passes in one thread.
-#   On GPUs it has a thread per device, so these figures say nothing about the speed of DP on GPUs.
+#   GIL).
 # - **Weights travel in every step** from the first device to all others, and gradients travel back.
 #   DDP sends gradients, during the backward pass, and no weights.
 # - **The first device holds more**: the outputs of all parts, the gradients and the optimizer's

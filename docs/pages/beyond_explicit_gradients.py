@@ -61,7 +61,7 @@ All-reduce by hand: averaging the gradients without DDP
 #
 # .. run::
 #    :expect: (?m)^equal
-#    :show: 0 6
+#    :show: 0 1
 #
 #    python docs/labs/forks.py 2 beyond/explicit_gradients.py multinode.py 10 10 | grep saved
 #    python docs/labs/same.py explicit_gradients_2.pt multinode_2.pt

@@ -44,7 +44,7 @@ Profiler and flight recorder: looking inside a step
 #
 # .. run::
 #    :expect: (?m)^equal
-#    :show: 0 6
+#    :show: 0 1
 #
 #    KINETO_LOG_LEVEL=6 torchrun --standalone --nproc_per_node=2 -m beyond.look_inside 10 10 | tail -n 1
 #    torchrun --standalone --nproc_per_node=2 multinode.py 10 10 | tail -n 1
@@ -59,6 +59,7 @@ Profiler and flight recorder: looking inside a step
 # .. run::
 #    :alone:
 #    :expect: rank 0 \| 33 all-reduces: 32 of \[\[21\]\] \+ 1 of \[\[2\]\] \| \d+ ms, \d\d\d+ of them waiting
+#    :show: 0 1
 #    :mark: waiting
 #
 #    sed 's/loss.backward()/time.sleep(0.01 * dist.get_rank()); loss.backward()/' beyond/look_inside.py > beyond/slow_rank.py

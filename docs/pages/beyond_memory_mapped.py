@@ -38,9 +38,6 @@ Memory-mapped data, converted once
 #    all-reduce. If only rank 1 has slow data, rank 0 seems busy. Therefore the all-reduce of
 #    ``waited`` takes the ``MAX``: the longest wait of any rank.
 #
-#    While Python waits for a batch, the GPU may still compute the last one, so the GPU may wait
-#    less than the log says.
-#
 # The same slow data, after this edit:
 #
 # .. run::
@@ -122,7 +119,7 @@ Memory-mapped data, converted once
 # .. run::
 #    :expect: OSError: \[Errno 27\] File too large
 #    :status: 1
-#    :show: 3 2
+#    :show: 0 1
 #    :mark: OSError
 #
 #    rm -f train_data.mmap
@@ -131,34 +128,12 @@ Memory-mapped data, converted once
 # ``run_once_per_node`` raises the error of one process on all ranks, so all of them end at once,
 # instead of waiting forever for the file. No partial file is left.
 #
-# .. fold:: How ``run_once_per_node`` does it
-#
-#    .. literalinclude:: ../../mingpt/once.py
-#       :pyobject: run_once_per_node
-#
-#    .. literalinclude:: ../../mingpt/once.py
-#       :pyobject: _call
-#
-#    The ranks wait in ``all_gather_object``, which gives each rank every rank's error, or None.
-#
 # **The data have changed.** The file is found by its name alone, so if you change the data set, or
 # how it is decoded, change the name too.
 #
 # **The data do not fit into memory.** ``convert`` holds the samples and their batch, so it needs
-# twice the size of the data. Convert large data in parts, and join them:
-#
-# .. code-block:: python
-#
-#    parts = []
-#    for start in range(0, len(dataset), SIZE):
-#        end = min(start + SIZE, len(dataset))
-#        path = f"train_data.{start}-{end}.mmap"
-#        run_once_per_node(convert, Subset(dataset, range(start, end)), path)
-#        parts.append(TensorDataset(*torch.load(path, mmap=True)))
-#    dataset = ConcatDataset(parts)
-#
-# **The samples have different sizes**, so they do not stack. Pad them, or store all in one long
-# tensor, and a list of where each sample begins.
+# twice the size of the data. Convert large data in parts, a ``Subset`` and a file each, and join them
+# with ``ConcatDataset``.
 #
 # **Samples are changed at random**, for example cropped. If you convert the crops, every epoch sees
 # the same ones. So convert the decoded image, and crop it when you read it.

@@ -86,39 +86,6 @@ A seed per rank instead of shards
 # as the number of ranks grows. ``more than once`` is the share of the samples that an epoch uses
 # several times. With one seed, all four ranks use the same quarter, so each of its samples is used
 # four times.
-#
-# The measured shares lie on the line of the formula:
-
-# %%
-import re
-
-import lab
-
-log = lab.run(
-    "torchrun --standalone --nproc_per_node=4 docs/labs/seen.py multinode",
-    "sed 's/ + dist.get_rank()  # never twice//' beyond/random_seed_offset.py > one_seed.py",
-    "torchrun --standalone --nproc_per_node=4 docs/labs/seen.py one_seed",
-    "for n in 1 2 4 8; do torchrun --standalone --nproc_per_node=$n docs/labs/seen.py beyond.random_seed_offset; done",
-)
-found = re.findall(r"ranks (\d+) \| seen ([\d.]+)%, independent draws ([\d.]+)%", log)
-shards, one_seed, *offset = [tuple(map(float, numbers)) for numbers in found]
-ranks, seen, formula = zip(*offset, strict=True)
-
-figure, axes = lab.picture(
-    "The share of the samples that an epoch uses. With a seed per rank: "
-    + ", ".join(f"{share:.0f} % on {n:.0f}" for n, share in zip(ranks, seen, strict=True))
-    + f" ranks. On {shards[0]:.0f} ranks with shards: {shards[1]:.0f} %. "
-    f"With one seed for all: {one_seed[1]:.0f} %.",
-    height=2.6,
-)
-axes.plot(ranks, formula, color=lab.COLORS[0], label="formula", zorder=1)
-axes.plot(ranks, seen, "o", color=lab.COLORS[0], label="a seed per rank")
-axes.plot(*shards[:2], "s", color=lab.COLORS[2], label="shards")
-axes.plot(*one_seed[:2], "D", color=lab.COLORS[1], label="one seed for all ranks")
-axes.set_xscale("log", base=2)
-axes.set(xticks=ranks, xticklabels=[f"{n:.0f}" for n in ranks], xlabel="ranks")
-axes.set(ylim=(0, 108), ylabel="samples used, %")
-axes.legend(loc="lower left")
 
 # %% [markdown]
 # When that is fine

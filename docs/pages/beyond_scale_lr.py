@@ -63,16 +63,7 @@ Scaling the learning rate with the processes
 #
 # After 320 steps, every bit of the weights is the same. (The momenta differ: those of ``sum.py``
 # are twice as large.) A factor of two changes only the exponent of a floating-point number, so it
-# rounds nothing. With three processes, rounding remains:
-#
-# .. run::
-#    :expect: weights [1-9]\.\de-0[789]
-#    :show: 0 1
-#    :mark: weights
-#
-#    sed 's/loss.backward()/(loss * dist.get_world_size()).backward()/' multinode.py > sum.py
-#    python docs/labs/forks.py 3 sum.py beyond/scale_lr.py 10 10
-#    python docs/labs/distance.py sum_3.pt scale_lr_3.pt
+# rounds nothing. With three processes, rounding would remain.
 #
 # So to port a script that sums its gradients for SGD, multiply its rate by N, and divide its weight
 # decay by N.
@@ -131,49 +122,8 @@ Scaling the learning rate with the processes
 #    diff scaled.py warm.py || true
 #    python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved
 #
-# The figure also shows the linear model:
-
-# %%
-import lab
-
-log = lab.run(
-    "python docs/labs/warm_up.py multinode.py --deep > base.py",
-    "python docs/labs/warm_up.py beyond/scale_lr.py --deep > scaled.py",
-    "python docs/labs/warm_up.py beyond/scale_lr.py --deep --epochs 5 > warm.py",
-    "diff scaled.py warm.py || true",
-    "python docs/labs/forks.py 4 base.py scaled.py warm.py 8 8 | grep -v saved",
-)
-linear = lab.run(
-    "python docs/labs/warm_up.py beyond/scale_lr.py > scaled.py",
-    "python docs/labs/warm_up.py beyond/scale_lr.py --epochs 5 > warm.py",
-    "python docs/labs/forks.py 4 multinode.py scaled.py warm.py 8 8 | grep -v saved",
-)
-names = ("rate of one process", "× 4", "× 4, warmed up")
-panels = {"The linear model": linear, "Two hidden layers": log}
-curves = {}
-for title, output in panels.items():
-    losses = [loss for _, loss, *_ in lab.epochs(output)]
-    curves[title] = dict(zip(names, (losses[:8], losses[8:16], losses[16:]), strict=True))
-
-figure, panes = lab.picture(
-    "Loss after 8 epochs on 4 processes. "
-    + ". ".join(
-        f"{title}: " + ", ".join(f"{name} {curve[-1]:.3f}" for name, curve in found.items())
-        for title, found in curves.items()
-    ),
-    columns=2,
-    sharey=True,
-)
-for axes, (title, found) in zip(panes, curves.items(), strict=True):
-    for (name, curve), style in zip(found.items(), (":", "-", "--"), strict=True):
-        axes.plot(range(1, 9), curve, style, label=name)
-    axes.set(title=title, xlabel="epoch", yscale="log")
-panes[0].set(ylabel="loss")
-panes[0].legend()
-
-# %% [markdown]
-# - **The linear model needs no warm-up**, which only delays its training. The curvature of its loss
-#   is the same everywhere, so a rate that is stable later is stable from the first step.
+# - **The linear model** of the sections above needs no warm-up. The curvature of its loss is the same
+#   everywhere, so a rate that is stable later is stable from the first step.
 # - **The deeper model needs it.** At four times the rate its training breaks down,
 #   because early on, the network changes too quickly for the linear rule (Goyal et al.).
 # - **Scaling does not always pay.** Here the deeper model trains best with the rate of one process. The

@@ -107,16 +107,7 @@ Unequal numbers of batches, and Join
 #    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 | tail -n 1
 #    python docs/labs/distance.py by_hand.pt uneven.pt
 #
-# The two ranks now train as one process does. A resumed run also ends like an uninterrupted one:
-#
-# .. run::
-#    :expect: (?m)^equal, bit for bit
-#    :mark: ^equal|Resuming
-#
-#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 5 5 | tail -n 1
-#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 5 | grep -v loss
-#    torchrun --standalone --nproc_per_node=2 -m beyond.uneven 10 10 --checkpoint_path whole.pt | tail -n 1
-#    python docs/labs/same.py uneven.pt whole.pt
+# The two ranks now train as one process does.
 
 # %% [markdown]
 # Two kinds of mean
@@ -148,7 +139,6 @@ Unequal numbers of batches, and Join
 # -------------
 #
 # - **Waiting.** Rank 0 waits in 32 of 48 steps. Balance the data if you can.
-# - **Messages per step.** Every ``forward()`` begins with two all-reduces of one number each.
 # - **Nothing else in the loop.** Any :term:`collective` of something that ``Join`` does not know,
 #   for example of ``SyncBatchNorm``, still hangs or fails. If you have one, set
 #   ``throw_on_early_termination=True``: when the first rank is done, all ranks raise an exception,

@@ -15,48 +15,9 @@ ZeRO: sharding the optimizer's state
 #
 # ZeRO (`Rajbhandari et al. 2020 <https://arxiv.org/abs/1910.02054>`__) removes the copies. In its
 # first stage, each rank updates a part of the weights, and holds the optimizer's state for that
-# part only. PyTorch has this stage as ``ZeroRedundancyOptimizer``. ``optimizer_state.py`` counts
-# AdamW's state for a transformer, on one rank and on two:
+# part only. PyTorch has this stage as ``ZeroRedundancyOptimizer``. :doc:`parallel_zero` writes all
+# three stages by hand.
 #
-# .. run::
-#    :expect: per rank: 2,777,600, 2,777,600
-#    :mark: with ZeRO
-#
-#    torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py
-#    torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py
-#
-# With a second process, each rank still holds the whole state under DDP, and half of it with ZeRO:
-
-# %%
-import re
-
-import lab
-
-log = lab.run(
-    "torchrun --standalone --nproc_per_node=1 docs/labs/optimizer_state.py",
-    "torchrun --standalone --nproc_per_node=2 docs/labs/optimizer_state.py",
-)
-bars = {"DDP": [], "ZeRO": []}  # for rank 0 of 1, rank 0 of 2, and rank 1 of 2
-for whole, parts in re.findall(r"([\d,]+) numbers of .*\n.*per rank: (.+)", log):
-    parts = [int(part.replace(",", "")) / 1e6 for part in parts.split(", ")]
-    bars["ZeRO"] += parts
-    bars["DDP"] += [int(whole.replace(",", "")) / 1e6] * len(parts)
-(ddp, *_), (zero, *_, half) = bars["DDP"], bars["ZeRO"]
-
-figure, axes = lab.picture(
-    f"The optimizer's state of a rank, in millions of numbers. With one process, it is {ddp:.1f} "
-    f"under DDP and {zero:.1f} with ZeRO. With two processes, each rank holds {ddp:.1f} under DDP "
-    f"and {half:.1f} with ZeRO.",
-    height=2.3,
-)
-for (name, heights), left in zip(bars.items(), (-0.2, 0.2), strict=True):
-    drawn = axes.bar([rank + left for rank in range(3)], heights, 0.38, label=name)
-    axes.bar_label(drawn, fmt="%.1f")
-axes.set(xticks=range(3), xticklabels=["rank 0 of 1", "rank 0 of 2", "rank 1 of 2"])
-axes.set(ylabel="million numbers", ylim=(0, 6.5))
-figure.legend(loc="outside upper right", ncols=2)
-
-# %% [markdown]
 # If you count the weight and its gradient too, AdamW needs four numbers per weight under DDP, and
 # 2 + 2/8 = 2.25 with ZeRO on 8 ranks.
 
@@ -91,12 +52,13 @@ figure.legend(loc="outside upper right", ncols=2)
 #    python -m tools.series run --probe zero@1 3 3
 #
 # ZeRO never splits a tensor: one rank holds the momentum of the 20 weights, the other that of the
-# bias. Nearly all of the broadcasts send updated weights, two per step.
+# bias.
 #
 # ``forks.py`` trains with ZeRO and with plain SGD on two ranks. Weights and checkpoint are equal:
 #
 # .. run::
 #    :expect: (?m)^equal, bit for bit
+#    :show: 0 3
 #    :mark: ^equal|momentum
 #
 #    python docs/labs/forks.py 2 beyond/zero.py multinode.py 10 10 | grep saved
@@ -148,17 +110,6 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #    python -m tools.series run zero 1 1 | tail -n 1
 #    python -m tools.series run --probe zero 2 1
-#
-# A run of 5 epochs, resumed up to 10, ends like an uninterrupted one:
-#
-# .. run::
-#    :expect: (?m)^equal, bit for bit
-#    :mark: ^equal|Resuming
-#
-#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 5 5 | tail -n 1
-#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 5 | grep -v loss
-#    torchrun --standalone --nproc_per_node=2 -m beyond.zero 10 10 --checkpoint_path whole.pt | tail -n 1
-#    python docs/labs/same.py zero.pt whole.pt
 
 # %% [markdown]
 # What it costs
@@ -171,7 +122,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #   node, although only the first keeps them. On GPUs these messages take GPU memory.
 # - **What it leaves.** Every rank still holds all weights and all gradients. ZeRO's second stage
 #   also divides the gradients, and the third also the weights. PyTorch has the third stage as
-#   ``fully_shard``. :doc:`parallel_zero` writes all three by hand.
+#   ``fully_shard`` (:doc:`parallel_fsdp`).
 
 # %% [markdown]
 # What you can do now
@@ -187,11 +138,6 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #       The state has 2 billion numbers, 8 GB in fp32. Each GPU holds a quarter, 2 GB, so ZeRO saves
 #       6 GB.
-#
-#    .. fold:: You move ``consolidate_state_dict`` below the ``return``. What happens?
-#
-#       Training hangs. The first rank of each node waits for a broadcast in the group of the node.
-#       The others are already in the next epoch, and wait for that rank in DDP's all-reduce.
 #
 #    .. fold:: Your model has one very large embedding and many small layers. Does ZeRO divide its state well?
 #

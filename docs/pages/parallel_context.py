@@ -46,6 +46,7 @@ Context parallelism: a slice of each sequence
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2143.*reads 8 of 16 tokens
+#    :show: 0 0
 #    :mark: Step +[15] \| train|reads
 #
 #    python -m tools.series run --probe context_parallel@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
@@ -54,7 +55,8 @@ Context parallelism: a slice of each sequence
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2135.*Step +5 \| train loss 4\.1630
-#    :mark: Step +[15] \| train
+#    :show: 0 0
+#    :mark: train loss
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
 
@@ -84,7 +86,8 @@ Context parallelism: a slice of each sequence
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2135.*Step +5 \| train loss 4\.1631.* 3 all-gathers per step
-#    :mark: Step +[15] \| train|all-gathers
+#    :show: 0 0
+#    :mark: train loss|all-gathers
 #
 #    python -m tools.series run --probe context_parallel@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
 #
@@ -112,7 +115,8 @@ Context parallelism: a slice of each sequence
 #
 # .. run::
 #    :expect: (?s)Step +1 \| train loss 4\.2135.*Step +5 \| train loss 4\.1630.* 3 reduce-scatters per step
-#    :mark: Step +[15] \| train|reduce-scatters
+#    :show: 0 0
+#    :mark: train loss|reduce-scatters
 #
 #    python -m tools.series run --probe context_parallel --data LICENSE --model gpt-nano --block_size 16 --total_steps 5 --log_every 1
 #
@@ -172,14 +176,11 @@ Context parallelism: a slice of each sequence
 #    python docs/theory/attention_in_slices.py
 #
 # **The last line is a trap.** It is the first way again, with
-# ``torch.distributed.nn.functional.all_gather``, which has its own backward. Its output is right. Its
-# gradients are as wrong as random ones, without an error, even on one process.
-# ``scaled_dot_product_attention`` returns gradients of keys and values whose dimensions are permuted
-# in memory. The backward receives into tensors with the same permuted layout, and gloo ignores the
-# layout (`pytorch#192920 <https://github.com/pytorch/pytorch/issues/192920>`__). An operation in
-# between that changes the layout, such as ``torch.stack``, makes the gradients right again. Over NCCL,
-# another branch of the code runs. So compare gradients, not only outputs, before you trust a
-# collective.
+# ``torch.distributed.nn.functional.all_gather``, which has its own backward. Its output is right, and
+# its gradients are wrong, without an error: over gloo, that backward mixes up numbers of a tensor
+# whose dimensions are permuted in memory (`pytorch#192920
+# <https://github.com/pytorch/pytorch/issues/192920>`__). So compare gradients, not only outputs, before
+# you trust a collective.
 
 # %% [markdown]
 # What it costs
@@ -201,10 +202,7 @@ Context parallelism: a slice of each sequence
 #   heads, such as Llama 3 405B (8 for 128 heads of queries), gather little. Activation
 #   checkpointing gathers again and keeps none (:doc:`parallel_memory`).
 # - **The ring above keeps more than it needs**, because autograd keeps the scores of each round. A
-#   real one writes its own backward: it keeps one slice, sends keys and values around a second time
-#   and computes the scores again.
-# - **Scores.** Of the *T* × *T* scores per head, a process computes *T/N* rows. A fused kernel
-#   never has them all in memory. The CPU's kernel needs a mask of *T*/*N* × *T*.
+#   real one writes its own backward, and computes the scores again.
 # - **Waiting.** Nothing can be computed before the all-gather is complete. Llama 3 was trained this
 #   way nevertheless, with 16 processes per sequence of 131,072 tokens (`Grattafiori et al. 2024
 #   <https://arxiv.org/abs/2407.21783>`__, section 3.3.2): it is simple, any mask fits, and attention
@@ -216,36 +214,10 @@ Context parallelism: a slice of each sequence
 # waits for the last one in the next block. So attention takes 2 − 1/*N* times as long as it could.
 # The remedy is a *zigzag*: cut the sequence into 2 *N* pieces, and give rank *r* the pieces *r* and
 # 2 *N* − 1 − *r*, one that sees few keys and one that sees many. All ranks then have the same work.
-# Tokens, targets, positions and mask must follow the pieces. The order does not matter to the loss.
-
-# %%
-import lab
-import numpy as np
-
-TOKENS, RANKS = 16, 4
-pieces = np.arange(TOKENS) * 2 * RANKS // TOKENS
-cuts = {"slices": pieces // 2, "zigzag": np.minimum(pieces, 2 * RANKS - 1 - pieces)}
-figure, axes = lab.picture(
-    "Which rank computes which scores of 16 tokens, for 4 ranks. With slices, the last rank has "
-    "almost half of all. In the zigzag, each rank has a quarter.",
-    height=3.4, columns=2,
-)
-for panel, (name, ranks) in zip(axes, cuts.items(), strict=True):
-    query, key = np.tril_indices(TOKENS)
-    for rank in range(RANKS):
-        mine = ranks[query] == rank
-        label = f"rank {rank}: {mine.sum()} scores"
-        panel.scatter(key[mine], query[mine], 22, marker="s", label=label)
-    panel.invert_yaxis()
-    panel.set(xlabel="key", title=name, aspect="equal")
-    panel.legend(loc="upper right", fontsize=8, handletextpad=0.1, borderpad=0)
-axes[0].set(ylabel="query")
-
-# %% [markdown]
+# Tokens, targets, positions and mask must follow the pieces.
+#
 # **More processes than slices.** With 64 processes and 8 slices, each row of an 8 × 8 mesh shares
-# its sequences. Rank, size and group of the row then take the place of the global
-# ones: in slices, positions, mask and both collectives. The loader gets the group of the column,
-# whose ranks have the same slice. DDP still averages over all 64.
+# its sequences, and has its own ranks, size and group. DDP still averages over all 64.
 #
 # Nothing on this page was measured on a GPU yet.
 
@@ -254,17 +226,12 @@ axes[0].set(ylabel="query")
 # -------------------
 #
 # **The first loss is right, and training is worse than without slices.** Gradients of keys and
-# values do not return to the rank that has the tokens. A plain ``dist.all_gather`` in ``forward()``
-# does that, because its results have no graph. So does ``DTensor.full_tensor()`` without
-# ``grad_placements=[Partial()]``.
+# values do not return to the rank that has the tokens: ``forward()`` calls a plain
+# ``dist.all_gather``, whose results have no graph.
 #
 # **"IndexError: index out of range in self", or "device-side assert triggered" on GPUs, on all
 # ranks but the first, which waits.** The positions are shifted, but the batch is not sliced, so
 # they exceed ``block_size``.
-#
-# **"block_size is 15, but must be a multiple of the number of processes, 2: the nearest is 16".**
-# All slices must have the same length. Otherwise the mean of the ranks' means is not the mean over
-# tokens.
 #
 # **"batch_size is 1, but must be a multiple of the number of processes, 4: the nearest is 4".** The
 # command line checks this for all scripts, though here each rank reads the whole batch. Pass
@@ -283,11 +250,6 @@ axes[0].set(ylabel="query")
 #
 #    You can now cut a sequence among processes, and say for any collective in ``forward()`` what its
 #    backward must be.
-#
-#    .. fold:: Positions are not shifted: each rank numbers its tokens from 0. Which loss do you expect?
-#
-#       Similar at first, because new position embeddings say little. Later it is worse: the model
-#       cannot tell slices apart, and learns ``block_size`` / *N* positions only.
 #
 #    .. fold:: Which gradients does rank 0 get from rank 1, and which does rank 1 get from rank 0?
 #

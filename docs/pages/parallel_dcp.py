@@ -72,15 +72,15 @@ Checkpoints in shards: save without waiting
 #
 #    **Two threads per process send messages now**, the one that trains and the one that saves. In
 #    one group, the messages of the two threads would mix, and the process would abort or hang. So
-#    saving has its own group, over gloo. (A default group with ``cpu:gloo,cuda:nccl`` is not
-#    enough, because training, too, sends objects over the gloo of that group.)
+#    saving has its own group, over gloo.
 #
 #    ``_commit`` **runs in another thread.** It waits until all shards of the node are written, then
 #    replaces the small file, and only then deletes the folders that are not needed any more. A kill
 #    at any moment leaves the small file and the folder that it names.
 #
-#    ``_wait`` waits for the last save before the next one begins, and raises its error. Before the
-#    first save there is a task that does nothing, ``int()``, to wait for.
+#    ``_wait`` waits for the last save before the next one begins, and raises its error. So a save
+#    that takes longer than the steps between two saves delays training. Before the first save there
+#    is a task that does nothing, ``int()``, to wait for.
 #
 # The lab saves 511 MB from two processes, five times, and prints medians:
 #
@@ -91,15 +91,15 @@ Checkpoints in shards: save without waiting
 #
 #    torchrun --standalone --nproc_per_node=2 -m docs.labs.save_wait
 #
-# Training waits only while the weights are checked and the shards copied. If a save takes longer than
-# the steps between two saves, ``_wait`` waits for the rest.
+# Training waits only while the weights are checked and the shards copied.
 #
 # Here ``kill.py`` kills a worker when the loss of step 30 is printed, so the save of step 30 is not
 # complete:
 #
 # .. run::
 #    :expect: (?s)Resuming after step \d0.*Step +40 \| checkpoint saved
-#    :mark: Resuming
+#    :show: 0 1
+#    :mark: kill -9|Resuming|saved
 #
 #    . launch/restarts.sh; python docs/labs/kill.py 30 torchrun --standalone --nproc_per_node=2 -m parallel.dcp --data LICENSE --model gpt-nano --block_size 16 --total_steps 40 --save_every 10 --log_every 10
 
@@ -124,9 +124,8 @@ Checkpoints in shards: save without waiting
 #
 #    A node that has the folder sends its files, one by one, to the first process of each node, and
 #    nodes without the folder write them. ``.metadata`` is the last, so a kill meanwhile does not
-#    leave a folder that looks whole. The first process of a node needs host memory for about four
-#    copies of one file. If no node has the folder, usually because only the small file was copied,
-#    the run ends with one line.
+#    leave a folder that looks whole. If no node has the folder, usually because only the small file
+#    was copied, the run ends with one line.
 #
 # Now ``node2`` is lost after the first run, and gets its shards from ``node1``. The third run
 # resumes with four processes on one node, the fourth with one process. Then ``one_file.py`` makes
@@ -160,11 +159,8 @@ Checkpoints in shards: save without waiting
 # - **Trust.** DCP checks no checksums, unlike the other scripts of this series, so a damaged shard
 #   is noticed only if torch cannot read it. ``.metadata`` is a pickle, which may run code: read
 #   only folders that you trust.
-# - **Versions.** PyTorch does not promise that another version reads the folder, and calls
-#   ``async_save`` experimental. For long storage, keep the file of ``one_file.py``.
-# - **Order.** The optimizer's state is saved by a parameter's number, as ``state_dict()`` has it. If
-#   you change the order of the parameters, use ``get_state_dict`` of
-#   ``torch.distributed.checkpoint.state_dict``, which saves by name.
+# - **Versions.** PyTorch does not promise that another version reads the folder. For long storage,
+#   keep the file of ``one_file.py``.
 #
 # Nothing on this page was measured on a GPU yet.
 
@@ -183,9 +179,6 @@ Checkpoints in shards: save without waiting
 #
 # **The learning rate starts again.** DCP puts a loaded number into the dictionary, not into your
 # variable: copy it back.
-#
-# **A folder without** ``.metadata`` **is the rest of a save that was interrupted.** ``dcp.py``
-# deletes it after its next save.
 
 # %% [markdown]
 # What you can do now
@@ -201,12 +194,6 @@ Checkpoints in shards: save without waiting
 #
 #       After a kill in between, it would name a folder that is not whole, and the one before could
 #       already be deleted.
-#
-#    .. fold:: 8 processes saved, 6 resume. Which files does rank 0 read?
-#
-#       Rank 0 now keeps the first sixth of each tensor's rows. These are all rows of the first file
-#       and a part of the second one's. AdamW also counts the steps of each tensor. Every rank needs
-#       all of these counts, and DCP spreads them over all files but the first: rank 0 opens all eight.
 #
 #    .. fold:: Could each rank use ``torch.save`` for its own shard?
 #

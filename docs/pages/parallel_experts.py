@@ -13,7 +13,7 @@ Experts: each token is computed by a part of the model
 # All scripts so far compute each token with all weights. In a *mixture of experts* (`Shazeer et al.
 # 2017 <https://arxiv.org/abs/1701.06538>`__), each MLP is replaced by several, the *experts*, and a
 # *router* chooses a few of them for each token. So a model can have many more weights while a
-# token costs about as much as before. Mixtral has 8 experts per block and computes 2 of them.
+# token costs about as much as before.
 #
 # With *expert parallelism*, each process keeps some of the experts. Then weights stay where they are,
 # as in tensor parallelism, and tokens travel: each to the process that has its expert, and back.
@@ -46,6 +46,7 @@ Experts: each token is computed by a part of the model
 #
 # .. run::
 #    :expect: (?s)Step +5 \| train loss 4\.1782.*Step +20 \| train loss 3\.8389
+#    :show: 0 0
 #    :mark: train loss
 #
 #    python -m tools.series run experts@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -77,6 +78,7 @@ Experts: each token is computed by a part of the model
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8389.* 15 all-to-alls per step
+#    :show: 0 0
 #    :mark: train loss|all-to-alls
 #
 #    python -m tools.series run --probe experts@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -142,50 +144,24 @@ Experts: each token is computed by a part of the model
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.83[56]
+#    :show: 0 0
 #    :mark: train loss
 #
 #    python -m tools.series run experts --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
 #
-# The lab trains with ``BALANCE = 0`` and with 0.01, and counts which share of the tokens each of the
-# eight experts gets. An equal share is 12.5 %:
+# The lab trains 400 steps with ``BALANCE = 0`` and with 0.01, and counts which share of the tokens
+# each of the eight experts gets in the last 20. An equal share is 12.5 %:
 #
 # .. run::
 #    :expect: (?s)BALANCE 0 +block 0.*BALANCE 0.01 block 0
-#    :lines: 1 1
+#    :lines: 1 2
+#    :mark: block 0
 #    :alone:
 #
 #    torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load > load.txt
 #    grep BALANCE load.txt
 #    grep shares load.txt
-
-# %%
-import json
-
-import lab
-
-log = lab.run(
-    "torchrun --standalone --nproc_per_node=1 -m docs.labs.expert_load > load.txt",
-    "grep BALANCE load.txt",
-    "grep shares load.txt",
-)
-results = [json.loads(line) for line in log.split("\n") if line.startswith("{")]
-
-figure, axes = lab.picture(
-    "Shares of the tokens of eight experts in the first block, over 400 steps. Without the balancing "
-    "loss, the busiest gets several times as many as the least busy. With it, the shares are nearer "
-    "together.",
-    columns=2, sharey=True,
-)
-for panel, result in zip(axes, results, strict=True):
-    windows = range(20, 20 * len(result["shares"]) + 1, 20)
-    for expert in range(8):
-        shares = [window[0][expert] / 10 for window in result["shares"]]
-        panel.plot(windows, shares, color=lab.COLORS[0], alpha=0.6)
-    panel.axhline(12.5, color=lab.COLORS[1], linestyle="dashed")
-    panel.set(xlabel="step", title=f"BALANCE = {result['balance']}")
-axes[0].set(ylabel="% of the tokens")
-
-# %% [markdown]
+#
 # The balancing loss works against the text's loss, which ends slightly higher with it (3.27 against
 # 3.26). DeepSeek-V3 mainly adds a number to each expert's score, only when it chooses, and raises
 # it while the expert has too little to do (`Wang et al. 2024
@@ -206,7 +182,6 @@ axes[0].set(ylabel="% of the tokens")
 #   depends on the number of processes.
 # - **Small products.** Each expert computes a few rows only. GPUs have *grouped* products for this
 #   (``torch.nn.functional.grouped_mm`` since torch 2.10). Here a loop computes one expert at a time.
-# - **More processes than experts.** A mesh with two dimensions shards each expert as well.
 #
 # Nothing on this page was measured on a GPU yet.
 
@@ -214,26 +189,16 @@ axes[0].set(ylabel="% of the tokens")
 # What could go wrong
 # -------------------
 #
-# **Experts learn too fast with SGD, or a norm is too large.** Their gradients are sums over all
-# ranks, and all others are means. Another mistake, if experts are plain tensors: DDP around the
-# whole model gives all ranks the experts of rank 0, and averages the gradients of what were
-# different experts. DDP refuses experts that are a ``DTensor``.
+# **DDP around the whole model**, if experts are plain tensors, gives all ranks the experts of rank 0,
+# and averages the gradients of what were different experts. DDP refuses experts that are a
+# ``DTensor``.
 #
-# **Another number of processes gives another loss curve.** First compare step 1. If it differs, a rank
-# has other initial weights, or rows return in another order. If it differs only later, the scale or
-# the balance is wrong, or a run accumulates. Rounding can also change a choice if two shares are
-# almost equal, and then the curves part for good.
-#
-# **"Split sizes doesn't match total dim 0 size".** A rank's own numbers do not add up to the rows of
-# its tensor.
+# **Another number of processes gives another loss curve.** If step 1 already differs, a rank has other
+# initial weights, or rows return in another order. If only later ones do, the scale or the balance is
+# wrong, or a run accumulates. Rounding can also change a choice if two shares are almost equal.
 #
 # **An abort in** ``all_to_all_single``. What a rank gives is not what the other takes. Over gloo, a rank
 # that gets too few rows sees no error. Exchange the numbers first, for each batch.
-#
-# **The loss does not fall, and one expert gets everything.** There is no balancing loss, or
-# its gradient was lost: it must be added before ``backward()``.
-#
-# **"3 processes cannot share 8 experts".** All ranks have equally many experts here.
 
 # %% [markdown]
 # What you can do now
@@ -255,7 +220,3 @@ axes[0].set(ylabel="% of the tokens")
 #       Each rank has already divided its loss by its number of tokens. The mean over all tokens is
 #       the mean of these, so the sum over ranks must be divided by the number of ranks. This holds
 #       even if one expert gets all tokens or none.
-#
-#    .. fold:: 8 experts, 2 chosen, 4 processes, and tokens are spread equally. Which part of the rows crosses to another process?
-#
-#       Three quarters: each process has two of the eight experts.

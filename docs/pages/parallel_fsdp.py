@@ -45,7 +45,8 @@ FSDP: each process keeps a shard
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8287.*holds 44424 of 88896 weights
-#    :mark: holds
+#    :show: 0 0
+#    :mark: train loss|holds
 #
 #    python -m tools.series run --probe fsdp@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
 #
@@ -53,6 +54,7 @@ FSDP: each process keeps a shard
 #
 # .. run::
 #    :expect: Step +20 \| train loss 3\.8287
+#    :show: 0 0
 #    :mark: train loss
 #
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -67,6 +69,7 @@ FSDP: each process keeps a shard
 #
 # .. run::
 #    :expect: 8 reduce-scatters per step
+#    :show: 0 0
 #    :mark: reduce-scatters
 #
 #    python -m tools.series run --probe fsdp@1 --micro_batch_size 3 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
@@ -82,6 +85,7 @@ FSDP: each process keeps a shard
 #
 # .. run::
 #    :expect: 4 reduce-scatters per step
+#    :show: 0 0
 #    :mark: reduce-scatters
 #
 #    python -m tools.series run --probe fsdp@2 --micro_batch_size 3 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
@@ -124,14 +128,7 @@ FSDP: each process keeps a shard
 #    python docs/labs/distance.py ddp.pt fsdp.pt
 #
 # So a run that has outgrown DDP continues under FSDP, and ``mingpt.sample`` reads its checkpoint.
-# A kill costs the steps since the last whole save. Here ``kill.py`` kills a worker when the loss of
-# step 30 is printed. The save of that step was not complete, so the run resumes after step 20:
-#
-# .. run::
-#    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
-#    :mark: Resuming
-#
-#    . launch/restarts.sh; python docs/labs/kill.py 30 torchrun --standalone --nproc_per_node=2 -m parallel.fsdp --data LICENSE --model gpt-nano --block_size 16 --total_steps 40 --save_every 10 --log_every 10
+# As with DDP, a kill costs the steps since the last whole save (:doc:`5b_robust`).
 
 # %% [markdown]
 # What it costs
@@ -158,8 +155,7 @@ FSDP: each process keeps a shard
 # - **Waiting.** In ``backward()`` FSDP asks for the weights of the next block before the current
 #   one computes: the last line has ``all_gather`` twice before ``block 2``. On GPUs that message
 #   travels in another stream, behind the computing (*prefetching*). A small block computes too
-#   briefly to hide it, and a CPU hides nothing: after the first steps, this GPT trains here at
-#   about two thirds of DDP's speed.
+#   briefly to hide it.
 # - **Host memory.** Each process builds the whole model before it is sharded, and holds the whole
 #   checkpoint when it resumes. If the host lacks room, build the model on the device ``meta`` and
 #   fill the shards after ``fully_shard``.
@@ -202,12 +198,6 @@ FSDP: each process keeps a shard
 # **Saving hangs.** One rank alone calls ``full_tensor()``, or ``get_model_state_dict`` with
 # ``full_state_dict=True``, below ``if rank == 0:``. The others wait in their next collective.
 #
-# **Gradients are N times too large on CPUs.** FSDP asks for their mean, but gloo of torch 2.8 adds
-# them up (`pytorch#162338 <https://github.com/pytorch/pytorch/issues/162338>`__), which AdamW hides.
-# Torch 2.9 divides.
-#
-# **The optimizer updates nothing.** It was made before ``fully_shard``, and keeps the old weights.
-#
 # **"is shared with a parameter already managed by another FSDP group".** Two modules with one tied
 # weight were sharded by two calls. Here ``wte`` and ``lm_head`` share a weight, and both belong to
 # the root.
@@ -229,11 +219,6 @@ FSDP: each process keeps a shard
 #    .. fold:: A model of 3 billion weights trains with AdamW in fp32 on 8 GPUs. How much does each GPU keep?
 #
 #       3 × 16 = 48 GB, divided by 8: 6 GB, besides the activations, two whole blocks and the root.
-#
-#    .. fold:: You call ``fully_shard`` once, on the whole model. What changes?
-#
-#       The result does not. But all weights are gathered together before the first layer computes,
-#       so each GPU needs room for the whole model, and nothing can overlap.
 #
 #    .. fold:: Rank 1 gets one batch less than rank 0. Under DDP without buffers, rank 0 would wait in ``backward()``. And here?
 #

@@ -29,8 +29,7 @@ HSDP: a copy per node, a shard per GPU
 #
 #    **The mesh** is a table of the ranks: a row per node, a column per local rank.
 #    ``init_device_mesh`` makes a process group of each row and of each column. ``fully_shard``
-#    takes the last dimension for the shards, and the one before for the copies.
-#    ``init_device_mesh`` lets you leave out the names, but ``fully_shard`` wants them.
+#    takes the last dimension for the shards, and the one before for the copies. It wants the names.
 #
 #    **The shape** comes from torchrun's ``LOCAL_WORLD_SIZE``, so each node must start as many
 #    processes as the others. On one node, the mesh has one row, and the script computes what
@@ -44,6 +43,7 @@ HSDP: a copy per node, a shard per GPU
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8287.*holds 44424 of 88896 weights.*4 reduce-scatters and 4 all-reduces
+#    :show: 0 0
 #    :mark: Step +20 \| train|probe
 #
 #    python -m tools.series run --probe hsdp --data ../LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 20
@@ -70,12 +70,11 @@ HSDP: a copy per node, a shard per GPU
 #    python -m docs.labs.node_links tools/bench/results/node_links.txt
 #
 # The model has 88,896 weights, or 355,584 bytes. With FSDP, about three numbers per weight leave
-# the node: ¾ in each of two all-gathers, whose ring passes three of four shards to the other node
-# (also one that comes from there), and 1½ in the reduce-scatter, which gloo makes an all-reduce.
-# (NCCL would send 2¼ in all.) With HSDP it is one number, that of the all-reduce between two nodes.
-# (The rest are headers and small messages, such as the gradient's norm.) Over 10 Mbit/s, HSDP
-# trains more than twice as fast. With more nodes, it sends up to two numbers: an all-reduce among
-# *N* nodes sends 2 (*N* − 1) / *N* numbers per weight from each.
+# the node: ¾ in each of two all-gathers, whose ring passes three of four shards to the other node,
+# and 1½ in the reduce-scatter, which gloo makes an all-reduce. (NCCL would send 2¼ in all.) With
+# HSDP it is one number, that of the all-reduce between two nodes. Over 10 Mbit/s, HSDP trains more
+# than twice as fast. With more nodes, it sends up to two numbers: an all-reduce among *N* nodes sends
+# 2 (*N* − 1) / *N* numbers per weight from each.
 
 # %% [markdown]
 # A node is lost
@@ -119,8 +118,6 @@ HSDP: a copy per node, a shard per GPU
 # What could go wrong
 # -------------------
 #
-# **"Please init the 2D mesh for HSDP with mesh_dim_names specified".** The mesh has no names.
-#
 # **HSDP is no faster than FSDP.** The rows of the mesh are not nodes. Consecutive ranks form a row,
 # so rows cross the network if a launcher puts rank 0 on one node and rank 1 on another. torchrun
 # numbers node by node.
@@ -142,11 +139,6 @@ HSDP: a copy per node, a shard per GPU
 #
 #       Weights with ranks 8 to 15, the others of its node. It all-reduces the gradient of its shard
 #       with ranks 2, 18 and 26, which have the same local rank.
-#
-#    .. fold:: Compared with FSDP on 4 nodes, how much more does a node keep, and how much less does it send?
-#
-#       It keeps the whole model instead of a quarter. Between nodes, it sends 2 × ¾ numbers per
-#       weight and step, instead of almost three.
 #
 #    .. fold:: What is the mesh ``(1, 32)``, and what is ``(32, 1)``?
 #

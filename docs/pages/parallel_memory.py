@@ -38,8 +38,7 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # (The scores of attention are missing, because ``scaled_dot_product_attention`` computes them
 # again.) After the blocks, the model keeps 2 *C* + 2 numbers and *V* log-probabilities per token,
-# and a copy of ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is the indices
-# of tokens and positions, 8 bytes each, and one number that cross-entropy keeps.
+# and a copy of ``lm_head``'s weight, with *V* padded to a multiple of 64. The rest is a few indices.
 
 # %% [markdown]
 # Computing activations twice
@@ -75,8 +74,8 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # The price is at most a second ``forward()``. ``backward()`` computes twice as much as
 # ``forward()``, so that is a third more arithmetic. (Without dropout, the second ``forward()``
-# stops before the block's last product, whose result no one needs.) Small operations, which move
-# memory and hardly compute, run again as well. On this CPU, with a small model:
+# stops before the block's last product, whose result no one needs.) On this CPU, with a small
+# model:
 #
 # .. run::
 #    :expect: a step takes 1\.[1-7]\d times as long
@@ -91,12 +90,6 @@ Memory: what fills a GPU, and activation checkpointing
 #
 # The four parts are not all there at the same time. The lab notes what the step holds after each
 # operation:
-#
-# .. run::
-#    :expect: (?s)trainer +backward at most 19\.2 MB.*activations +backward at most 15\.2 MB
-#    :mark: backward
-#
-#    python docs/labs/memory.py course | grep most
 
 # %%
 import re
@@ -149,17 +142,10 @@ figure.legend(loc="outside upper right", ncols=2)
 # bytes per weight. The *V* numbers per token and the blocks' inputs stay fp32. (A GPU keeps a
 # second copy of the *V* numbers, in bf16: :doc:`5d_gpus`.)
 #
-# If a model does not fit, try these in order:
-#
-# #. more and smaller micro-batches per step (:doc:`5c_fast`);
-# #. ``bf16`` and ``--compile``;
-# #. activation checkpointing, for up to a third more arithmetic;
-# #. sharding: the state, the gradients, then the weights (:doc:`parallel_zero`), with a library
-#    (:doc:`parallel_fsdp`).
-#
-# None of the first three shrinks weights, gradients and state. A 6.7B model has 107 GB of them, so
-# GPUs of 80 GB must share them. Nothing on this page was measured on a GPU; :doc:`5d_gpus` says how
-# to count there.
+# "When the memory is full" in :doc:`5d_gpus` lists what to try first. Of that list, only sharding
+# makes weights, gradients and state smaller (:doc:`parallel_zero`, and :doc:`parallel_fsdp` with a
+# library). A 6.7B model has 107 GB of them, so GPUs of 80 GB must share them. Nothing on this page
+# was measured on a GPU.
 
 # %% [markdown]
 # What could go wrong
@@ -194,8 +180,3 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 #       Then ``backward()`` computes the model again and keeps everything at once: as much as
 #       without checkpoints. With a checkpoint per block, it keeps one block's activations at a time.
-#
-#    .. fold:: Does checkpointing change what DDP sends?
-#
-#       No. It sends gradients, which are the same. But ``backward()`` takes longer, so it hides more
-#       of the sending.

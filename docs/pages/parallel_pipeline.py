@@ -72,6 +72,7 @@ Pipeline parallelism: each process holds some blocks
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8287.*gradients its own
+#    :show: 0 0
 #    :mark: Step +20 \| train|gradients
 #
 #    python -m tools.series run --probe pipeline@1 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -86,7 +87,7 @@ Pipeline parallelism: each process holds some blocks
 #
 #    **A stage** takes some blocks of the GPT, not copies of them. The first also has the
 #    embeddings, the last also the final ``LayerNorm`` and the head. If the blocks cannot be divided
-#    equally, some stages get one more, among them the first.
+#    equally, some stages get one more, among them the first. A stage without a block is refused.
 #
 #    **The output** is one row per token, as ``CrossEntropyLoss`` wants it.
 #
@@ -94,17 +95,10 @@ Pipeline parallelism: each process holds some blocks
 #
 # .. run::
 #    :expect: Step +20 \| train loss 3\.8287
+#    :show: 0 0
 #    :mark: Step +20 \| train
 #
 #    python -m tools.series run pipeline@2 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
-#
-# A stage without a block is refused:
-#
-# .. run::
-#    :expect: n_layer is 3, but 4 stages need at least 4
-#    :status: 1
-#
-#    torchrun --standalone --nproc_per_node=4 -m parallel.pipeline --data LICENSE --model gpt-nano 2>&1 | grep "^pipeline.py:"
 
 # %% [markdown]
 # A stage per process
@@ -132,6 +126,7 @@ Pipeline parallelism: each process holds some blocks
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.82(?!87).*holds 31584 of 88896 weights
+#    :show: 0 0
 #    :mark: Step +20 \| train|holds
 #
 #    python -m tools.series run --probe pipeline@3 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -165,6 +160,7 @@ Pipeline parallelism: each process holds some blocks
 #
 # .. run::
 #    :expect: (?s)Step +20 \| train loss 3\.8287.*20 all-reduces of 3216 numbers
+#    :show: 0 0
 #    :mark: Step +20 \| train|all-reduces
 #
 #    python -m tools.series run --probe pipeline@4 --data LICENSE --model gpt-nano --block_size 16 --total_steps 20 --save_every 20 --log_every 5
@@ -207,13 +203,7 @@ Pipeline parallelism: each process holds some blocks
 #    torchrun --standalone --nproc_per_node=2 -m mingpt.main $(cat options) --total_steps 40 --checkpoint_path ddp.pt | grep -v val
 #    python docs/labs/distance.py ddp.pt pipeline.pt
 #
-# A failure of one stage stops all, and the run resumes from the last whole save:
-#
-# .. run::
-#    :expect: (?s)Resuming after step 20.*Step +40 \| checkpoint saved
-#    :mark: Resuming
-#
-#    . launch/restarts.sh; python docs/labs/kill.py 30 torchrun --standalone --nproc_per_node=2 -m parallel.pipeline --data LICENSE --model gpt-nano --block_size 16 --total_steps 40 --save_every 10 --log_every 10
+# A failure of one stage stops all, and torchrun resumes from the last whole save (:doc:`5b_robust`).
 
 # %% [markdown]
 # The bubble
@@ -276,19 +266,19 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #   "kept" counts.
 # - **1F1B** (*one forward, one backward*) starts the backward pass of a micro-batch as soon as it
 #   can. The bubble is that of GPipe. But a stage keeps at most as many micro-batches as there are
-#   stages from it to the last. So *M* can grow, and the bubble shrink, without more memory.
+#   stages from it to the last. So *M* can grow without more memory.
 # - **Interleaved 1F1B** gives each of *S* ranks two shorter runs of blocks: rank 0 has stages 0 and 4.
 #   The bubble is (*S* − 1) / (2 *M* + *S* − 1). It sends over 2 *S* − 1 borders instead of *S* − 1,
 #   and keeps more activations.
 #
-# The measured bubble is mostly larger than the formula, because messages take time, too.
+# The measured bubble is larger than the formula, because messages take time, too.
 
 # %% [markdown]
 # What it costs
 # -------------
 #
-# - **Waiting.** With GPipe or 1F1B, four ranks and 16 micro-batches, about 16 % of the time, or
-#   more. Micro-batches cannot be arbitrarily small, because small products use a GPU badly.
+# - **Waiting** in the bubble, and for the slowest stage. Micro-batches cannot be arbitrarily small,
+#   because small products use a GPU badly.
 # - **Messages.** At each border between stages, each token's activations travel forward and their
 #   gradients back: two numbers per token and channel, however many weights a stage has. FSDP sends
 #   up to three numbers per weight. So a pipeline suits slow links, for example between nodes.
@@ -296,10 +286,7 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #   micro-batches. Not all stages are equal: the first keeps most activations, and with a large
 #   vocabulary the last has most work.
 # - **Logits.** A schedule also returns the outputs of the last stage, so it keeps the logits of the
-#   whole batch until the next one begins. With torch 2.13, ``step(..., return_outputs=False)``
-#   drops them. Torch 2.9 does not know this argument.
-# - **Waiting for the slowest.** Each stage should take the same time. Here all have about the same
-#   number of blocks.
+#   whole batch until the next one begins.
 #
 # A pipeline can be combined with DDP or FSDP: with 8 processes, two groups of four stages each train
 # on half of the batch, and ranks with the same stage average their gradients.
@@ -315,26 +302,12 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 # factor, and so does clipping, if it always clips (`torchtitan#2972
 # <https://github.com/pytorch/torchtitan/issues/2972>`__). Compare with one process and SGD.
 #
-# **"Number of microbatches (2) must be greater than or equal to the number of stages (4)."**
-# ``Schedule1F1B`` needs at least as many micro-batches as stages.
-#
-# **"Tensor size 3 is smaller than num_chunks", or "Expecting 4 arg_mbs but got 3".** The batch has
-# fewer sequences than there are micro-batches.
-#
 # **"Received data size doesn't match expected size", or "Expected input batch_size (4) to match
-# target batch_size (3)".** The batch is larger, or smaller, than the first one after a change
-# between ``step`` and ``eval``, for which the stages made their buffers. Drop the last, smaller
-# batch.
+# target batch_size (3)".** The batch has another size than the first one, for which the stages made
+# their buffers. Drop the last, smaller batch.
 #
 # **"step() requires gradients to be enabled for backward computation".** A validation calls ``step``
 # under ``torch.no_grad()``. Call ``eval``.
-#
-# **The step hangs.** One rank does not call ``step``, or calls it less often. A neighbour waits to
-# receive.
-#
-# **The copies of the tied weight drift apart.** Their gradients were never summed, or a stage was
-# initialised from another seed. If the sum comes after clipping, they stay equal, but train
-# otherwise than DDP.
 
 # %% [markdown]
 # What you can do now
@@ -354,8 +327,3 @@ figure.legend(patches, ["forward", "backward"], loc="outside upper right", ncols
 #
 #       The first computes 8 forward passes before the first gradient comes back to it. The last one
 #       can start backward directly after forward.
-#
-#    .. fold:: Why is the norm of the tied weight's gradient taken after the sum, and not before?
-#
-#       The norm belongs to the gradient that the weight is updated with, which is the sum. Two parts
-#       may cancel each other, so their norms say nothing of it.

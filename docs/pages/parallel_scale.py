@@ -11,10 +11,8 @@ How far does it scale?
 # **You need** the pages on the ways to divide a model, at least :doc:`parallel_memory`,
 # :doc:`parallel_fsdp` and :doc:`parallel_tensor`.
 #
-# The pages before this one prove that results are equal, and a laptop is enough for that. Speed is
-# another matter. But which messages are sent, and how large they are, depends on the script alone,
-# so a laptop can count them, too. What is left is arithmetic: ``parallel/scale/costs.py`` has it,
-# without PyTorch.
+# Which messages are sent, and how large they are, depends on the script alone, so a laptop can count
+# them. What is left is arithmetic: ``parallel/scale/costs.py`` has it, without PyTorch.
 
 # %% [markdown]
 # What is sent
@@ -53,9 +51,8 @@ How far does it scale?
 # .. literalinclude:: ../labs/fake_ranks.py
 #    :pyobject: Collectives
 #
-# A ``TorchDispatchMode`` sees each operation that PyTorch carries out, collectives included. DDP's
-# ``backward()`` fails over ``fake``, a pipeline has other messages on each rank, and how many
-# tokens an expert gets cannot be faked. So these rows are not counted here.
+# A ``TorchDispatchMode`` sees each operation that PyTorch carries out, collectives included. The rows
+# of DDP, pipeline and experts are not counted here.
 
 # %% [markdown]
 # How long it takes
@@ -63,9 +60,8 @@ How far does it scale?
 #
 # **Computing.** Each weight that multiplies costs 6 operations per token, 2 forward and 4 backward
 # (`Kaplan et al. 2020 <https://arxiv.org/abs/2001.08361>`__), and causal attention 6 *C T* per
-# block, for sequences of *T* tokens. A GPU reaches a share of its peak: 40 % is usual. (For 8B on 8
-# and 128 H100, torchtitan's authors report 33 to 39 %.) This share is the one number that must be
-# measured.
+# block, for sequences of *T* tokens. A GPU reaches a share of its peak: 40 % is usual. This share is
+# the one number that must be measured.
 #
 # **Messages** of all but FSDP and DDP are waited for. DDP's hide behind the last micro-batch's
 # ``backward()``. FSDP gathers the next block while one computes, so its messages cost nothing until
@@ -98,18 +94,10 @@ How far does it scale?
 #    torchrun --standalone --nproc_per_node=2 -m parallel.scale check
 #    torchrun --standalone --nproc_per_node=4 -m parallel.scale check
 #
-# In ten runs, the median error of DDP was 2 to 17 %, and that of FSDP 3 to 23 %. To get there:
-#
-# - **Measure as in training.** Each collective comes after some computing. In a
-#   loop of nothing else, it is faster, because the threads that send are awake.
-# - **Do not count waiting twice.** The first rank to arrive waits for the last, so the
-#   ranks' times differ: take the last one's. The column "waits" is how much later the last rank
-#   came, in all-reduces.
-# - **Do not forget the copies.** FSDP copies its shards into one tensor before it gathers them, and the
-#   weights out of it. The step over ``fake`` has these copies.
-#
-# With two processes, FSDP's prediction misses most where layers are small. There, the time of a
-# collective is that of waking threads, and not that of sending.
+# In ten runs, the median error of DDP was 2 to 17 %, and that of FSDP 3 to 23 %. Each collective is
+# measured after some computing, as in training: in a loop of nothing else, it is faster, because the
+# threads that send are awake. The first rank to arrive waits for the last, so the last one's time
+# counts. The column "waits" is how much later it came, in all-reduces.
 
 # %% [markdown]
 # Held against published runs
@@ -134,9 +122,9 @@ How far does it scale?
 #
 # - **FSDP from 8 to 128 GPUs** loses 2 to 3 %, and the formulas say why: all messages but the
 #   embedding's are hidden.
-# - **405B with a pipeline** is predicted from the 8B model, with another layout, within 2 %.
-#   (Partly by luck: this run also overlapped the messages of tensor parallelism.) Meta's 16,384
-#   GPUs have half the micro-batches of its 8,192, so the bubble grows.
+# - **405B with a pipeline** is predicted from the 8B model, with another layout, within 2 %, partly
+#   by luck: this run also overlapped the messages of tensor parallelism. Meta's 16,384 GPUs have
+#   half the micro-batches of its 8,192, so the bubble grows.
 # - **Interleaved stages** gained 28 %, and the bubble explains 10 %, if each rank has two. The
 #   formulas do not explain the rest.
 # - **70B** was faster than predicted. It computed 16 sequences at once, and larger products use a
@@ -147,12 +135,9 @@ How far does it scale?
 #   16,384 tokens or more.
 # - **175B on 3,072 to 12,288 GPUs**, with a fixed batch: the formulas predict a loss of 9 to 11 %.
 #   The bubble and the part of DDP's all-reduce that nothing hides take as long as before, and so a
-#   larger share of a shorter step. MegaScale lost 7 %, less than predicted: with interleaved
-#   stages, most gradients are complete earlier than the formula says. Megatron-LM lost 15. The
-#   authors name the rest: ranks that send late, slow machines, congestion.
+#   larger share of a shorter step. MegaScale lost 7 %, and Megatron-LM 15.
 # - **GPT-2 in llm.c** beat the prediction by 4 and 9 %, the more the larger it was: larger products
-#   again. (At the speed of the smallest, 10 billion tokens take 96 minutes. Its author reports `90,
-#   and up to 60 % of the peak <https://github.com/karpathy/llm.c/discussions/481>`__.)
+#   again.
 #
 # **Memory.** torchtitan reports 82.4 GiB on 8 GPUs and 67.0 on 128, with as many tokens per GPU. By
 # the formula, 16 bytes per weight over all GPUs, it is 14.0 GiB less, not 15.4.
@@ -173,10 +158,9 @@ How far does it scale?
 #    python -m parallel.scale predict llama3-8b --gpus 128 --sequences 256 --top 5
 #    python -m parallel.scale predict gpt2 --gpus 8 --context 1024 --top 3
 #
-# Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B and
-# FSDP alone, each micro-batch of one sequence moves all weights and gradients, and that takes
-# longer than computing it. Two GPUs that share layers each keep half of the activations. That
-# leaves room for two sequences at once, or for all of a model's shards in one node.
+# Differences of a few percent mean nothing. For the small model, DDP is as good as any. With 8B, two
+# GPUs that share layers each keep half of the activations. That leaves room for two sequences at once,
+# or for all of a model's shards in one node.
 
 # %%
 import lab
@@ -229,9 +213,7 @@ axes.legend()
 #    python -m parallel.scale large
 #
 # - **Slowest** is the share of time for which the others wait, if times have a standard deviation
-#   of 1 % of a step (``--spread``). It grows slowly, about as √(2 ln *N*). Goyal et al. (2017,
-#   `arXiv 1706.02677 <https://arxiv.org/abs/1706.02677>`__) kept 90 % of the speed per GPU from 8
-#   to 256 GPUs, with almost all messages hidden: a spread of 9 % would explain that.
+#   of 1 % of a step (``--spread``). It grows slowly, about as √(2 ln *N*).
 # - **Failures.** Meta's 419 in 54 days on 16,384 GPUs (section 3.3.4 of the paper above) are one
 #   per 5.8 years of a GPU (``--years``). For a save that takes *C* seconds, and *M* seconds between
 #   failures, √(2 *C M*) between two saves loses least (Young 1974). With saves of 30 s and restarts
@@ -239,34 +221,9 @@ axes.legend()
 #   restarts, or groups (:doc:`parallel_without_restart`).
 # - **DiLoCo** (:doc:`beyond_local_sgd`) sends all weights, once in 10 to 500 steps. Over a link of 1
 #   Gbit/s, it needs hundreds of steps between two averages.
-
-# %%
-from parallel.scale import large
-
-apart, save, restart = 3.1 * 3600, 30, 600
-figure, axes = lab.picture(
-    "Share of the time that saves and failures cost, over the minutes between two saves, with a "
-    "failure in three hours. The simulated points lie on the curve. It is flat around the best, at "
-    "14 minutes.",
-    height=2.7,
-)
-every = [60 * 1.1**n for n in range(46)]
-axes.plot([t / 60 for t in every], [100 * large.lost(t, save, apart, restart) for t in every], label="formula")
-some = every[::5]
-axes.plot([t / 60 for t in some], [100 * large.simulated(t, save, apart, restart) for t in some], "o", label="simulated")
-axes.axvline(large.interval(save, apart) / 60, color="gray", linestyle=":", linewidth=1)
-axes.set(xlabel="minutes between two saves", ylabel="% of the time lost", xscale="log", ylim=(0, 50))
-axes.set_xticks([1, 3, 10, 30, 60], [1, 3, 10, 30, 60])
-axes.minorticks_off()
-axes.legend()
-
-# %% [markdown]
-# What it leaves out
-# ------------------
 #
-# - **Latency** of each message, which counts for small models, and the network's congestion.
-# - **Anything that overlaps** the messages of tensor parallelism, and experts that get more tokens
-#   than others.
+# What none of these formulas has: the latency of each message, which counts for small models, the
+# network's congestion, and experts that get more tokens than others.
 
 # %% [markdown]
 # What could go wrong
@@ -308,11 +265,3 @@ axes.legend()
 #       All-gathers of 16 GB twice and a reduce-scatter of 32 GB take 64 × 7/8 / 50 = 1.1 s. At 400
 #       TFLOP/s and 51 billion operations per token, a GPU computes 7,800 tokens per second: about
 #       8,700.
-#
-#    .. fold:: Why does the bubble grow if you double the GPUs by FSDP, with the same batch?
-#
-#       Each pipeline gets half of the sequences, so half of the micro-batches.
-#
-#    .. fold:: Which of the formulas would you measure first on a new cluster?
-#
-#       The share of the peak on one GPU. All others are counted or read off data sheets.

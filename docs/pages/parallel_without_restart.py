@@ -38,9 +38,7 @@ Groups that go on without a restart: torchft
 #
 #    **The state** is what the two calls of ``register_state_dict_fn`` name. Before the first step,
 #    ``start_quorum`` copies the state of one process to those with the same rank in the other groups,
-#    over HTTP. (With two processes per group, rank 1 may copy from another group than rank 0, so all
-#    must begin with the same weights, as here.) Later it does so for a group that
-#    has made fewer steps than the others.
+#    over HTTP. Later it does so for a group that has made fewer steps than the others.
 #
 #    **The gradients** are averaged twice: by DDP in the group, which is as in ``multinode.py``, and then
 #    by the manager, among the processes with the same rank. The manager divides by the number of
@@ -48,7 +46,7 @@ Groups that go on without a restart: torchft
 #
 #    **should_commit** is true if no process of the group saw an error in this step. If a group died in
 #    the middle of it, the average is worthless. Then the others find the new quorum and compute the
-#    same batch again.
+#    same batch again. All of a group must agree, or their weights would differ.
 #
 #    **The sampler** is that of torchft. It divides the samples among ``NUM_REPLICA_GROUPS`` groups,
 #    whether they are there or not.
@@ -118,8 +116,8 @@ axes.legend()
 #    :lines: 1 1
 #    :alone:
 #    :expect: (?s)group 1 \| --- lost.*group 0 \| Epoch.*group 1 \| Resuming after epoch
-#    :mark: ---|Resuming
-#    :show: 17 2
+#    :mark: ---|Resuming|Epoch +[5-8] \| loss
+#    :show: 3 2
 #
 #    python docs/labs/groups.py parallel.without_restart 30 30 --batch_size 4 --lose 5
 #    python docs/labs/same.py group0/without_restart.pt group1/without_restart.pt
@@ -151,9 +149,7 @@ axes.legend()
 #    python docs/labs/groups.py parallel.without_restart 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #    torchrun --standalone --nproc_per_node=2 multinode.py 5 5 --batch_size 4 | grep 'Epoch  5 . loss'
 #
-# Add the two groups' numbers. With steps of a second, that time is little. ``use_async_quorum=True``
-# asks during ``forward()``, but then a newcomer's first gradient does not count. torchft's own
-# ``DistributedDataParallel`` averages buckets, and ``backward()`` waits for each.
+# Add the two groups' numbers. With steps of a second, that time is little.
 #
 # **Samples.** Until a lost group is back, no group trains on its samples, and the batch is smaller.
 # The learning rate stays.
@@ -165,8 +161,7 @@ axes.legend()
 # And a scheduler must start lost groups again one by one: one job per group.
 #
 # The wider a group, the more processes stop when one dies. The narrower, the more copies of the
-# model there are: a group holds a whole one. FSDP within a group and torchft among the groups
-# divide the ranks as :doc:`HSDP <parallel_hsdp>` does. Llama 3's 16,384 GPUs were one group.
+# model there are: a group holds a whole one.
 #
 # Nothing on this page was measured on a GPU. There, the script takes ``ProcessGroupNCCL``.
 
@@ -190,8 +185,7 @@ axes.legend()
 # timeout in ``make_manager``, and between steps for ``--heartbeat_timeout_ms``.
 #
 # **The loss is worse than with one group, without an error.** Two groups have the same
-# ``REPLICA_GROUP_ID``, so they train on the same samples. A random number follows the
-# name, so the lighthouse sees two groups.
+# ``REPLICA_GROUP_ID``, so they train on the same samples.
 
 # %% [markdown]
 # What you can do now
@@ -221,12 +215,3 @@ axes.legend()
 #    .. fold:: 8 nodes of 8 GPUs, a group per node. One process dies. How many processes end, and how many restart?
 #
 #       The 8 of its node end and restart. The other 56 compute at most one batch again.
-#
-#    .. fold:: Why does should_commit ask all processes of the group?
-#
-#       If one saw an error and the others made the step, their weights would differ.
-#
-#    .. fold:: Group 0 has a checkpoint after epoch 20, and group 1 after epoch 10. All start again. Where?
-#
-#       After epoch 20. Group 1 has made fewer steps, so it takes the state of group 0. If it had
-#       begun alone, it ends first, and torchrun starts it again.

@@ -26,7 +26,8 @@ ZeRO by hand: a shard of everything
 # ------------------------------
 #
 # SGD and Adam treat each number by itself. So a process can update some of the weights, and needs
-# the state of these only. It sends the new weights to the other processes.
+# the state of these only. It sends the new weights to the other processes. (Muon looks at whole
+# matrices.)
 #
 # .. lesson-diff:: zero_by_hand
 #    :edit: shard-the-state
@@ -56,8 +57,7 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@1 5 5
 #
-# The shard and its gradient are copies here, so there are 11 more of both. (If the weights are
-# bf16, the shard must be a copy in fp32, because the optimizer needs that precision.)
+# The shard and its gradient are copies here, so there are 11 more of both.
 
 # %% [markdown]
 # Stage 2: the gradients
@@ -104,36 +104,6 @@ ZeRO by hand: a shard of everything
 #    :mark: keeps
 #
 #    python -m tools.series run --probe zero_by_hand@3 5 5
-
-# %%
-import re
-
-import lab
-
-KINDS = ("weights", "gradients", "state")
-stages = {"DDP": [21, 21, 21]}
-logs = (
-    lab.run("python -m tools.series run --probe zero_by_hand@1 5 5"),
-    lab.run("python -m tools.series run --probe zero_by_hand@2 5 5"),
-    lab.run("python -m tools.series run --probe zero_by_hand@3 5 5"),
-)
-for number, log in enumerate(logs, 1):
-    found = re.search(r"keeps (\d+) weights, (\d+) gradients, (\d+) of state", log)
-    stages[f"ZeRO {number}"] = [int(count) for count in found.groups()]
-
-told = "; ".join(f"{name} {sum(counts)}" for name, counts in stages.items())
-figure, axes = lab.picture(
-    f"The numbers that each of two processes keeps between two steps, for 21 weights, without DDP's buckets: {told}.",
-    height=2.2,
-)
-left = [0] * len(stages)
-for kind, counts in zip(KINDS, zip(*stages.values(), strict=True), strict=True):
-    drawn = axes.barh(list(stages), counts, left=left, label=kind)
-    axes.bar_label(drawn, label_type="center")
-    left = [before + count for before, count in zip(left, counts, strict=True)]
-axes.invert_yaxis()
-axes.set(xlabel="numbers per process")
-figure.legend(loc="outside upper right", ncols=3)
 
 # %% [markdown]
 # The same result
@@ -185,11 +155,6 @@ figure.legend(loc="outside upper right", ncols=3)
 # What could go wrong
 # -------------------
 #
-# **The gradients grow from step to step.** The optimizer knows the shard only, and
-# ``optimizer.zero_grad()`` clears no other gradient.
-#
-# **The model does not change.** Each rank has updated its shard, and no rank gathers the shards.
-#
 # **Ranks hang at the first save.** Only the rank that saves calls ``all_gather``.
 #
 # **Clipping changes the direction.** ``clip_grad_norm_`` on one rank's shard finds the norm of
@@ -210,11 +175,6 @@ figure.legend(loc="outside upper right", ncols=3)
 #
 #       The third: 3 × 16/4 = 12 GB. The second takes 3 × (4 + 12/4) = 21 GB, which leaves hardly
 #       any room for activations.
-#
-#    .. fold:: Why does no process of stage 2 need every mean gradient?
-#
-#       An optimizer such as SGD or Adam changes each weight by its own gradient alone. One that
-#       looks at a whole matrix, such as Muon, needs that matrix on one process, or more messages.
 #
 #    .. fold:: Rank 1 fails. Can the others continue without it?
 #

@@ -39,8 +39,7 @@ Where the time goes
 #    :pyobject: timed_all_reduce
 #
 # Computing is the rest of the step. It can also be measured directly: within ``model.no_sync()``
-# DDP sends nothing. (Each rank then trains its own model, so do this in a copy of your run, and
-# save nothing.)
+# DDP sends nothing. (Each rank then trains its own model, so do this in a copy of your run.)
 
 # %% [markdown]
 # Five trainings
@@ -70,11 +69,9 @@ Where the time goes
 # The column ``no_sync`` is computing, measured again in steps that send nothing. It leaves out
 # DDP's copies of the gradients into the bucket and back, which show in ``large model``.
 #
-# ``share`` is the part of the step in which the rank does not wait for its loader. A training
-# framework prints this number as ``99.3% computing time``, and its
-# `documentation <https://returnn.readthedocs.io/en/latest/advanced/multi_gpu.html>`__ says that
-# below 90% or so you wasted time elsewhere. But a high number says little, because the all-reduce
-# counts as computing.
+# ``share`` is the part of the step in which the rank does not wait for its loader. Training
+# frameworks print it as, for example, ``99.3% computing time`` (:doc:`coming_from`). But a high
+# number says little, because the all-reduce counts as computing.
 
 # %%
 import re
@@ -114,7 +111,7 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 
 # %% [markdown]
 # - **slow loader**: both ranks wait for their data. In no other row is ``share`` far below 90%.
-# - **large model**: ``share`` is high, although a large part of the time is communication.
+# - **large model**: ``share`` is high, although much of the time is communication.
 # - **slow rank**: the rank that waits is not the slow one. Look for the rank with the most
 #   computing.
 # - **tiny model**: the step sends almost nothing. The fixed costs of an all-reduce and of each call
@@ -191,9 +188,9 @@ figure.legend(patches, PARTS, loc="outside upper right", ncols=4)
 # Two cautions:
 #
 # - **Overlap.** The lab puts all gradients into one :term:`bucket`, with ``bucket_cap_mb=1000``, so
-#   the only all-reduce begins after the last gradient, and the parts add up. The all-reduces of
-#   several buckets overlap with ``backward()`` (:doc:`1a_speed`), but this hook waits for each.
-#   Remove the hook, and compare the step with the same step within ``no_sync()``.
+#   the only all-reduce begins after the last gradient, and the parts add up. With several buckets
+#   (:doc:`1a_speed`), remove the hook, and compare the step with the same step within
+#   ``no_sync()``.
 # - **GPUs.** A call on a GPU only enqueues work, and returns before it is done. Call
 #   ``torch.accelerator.synchronize()`` before you read the clock, or record a trace with
 #   ``torch.profiler``.

@@ -10,9 +10,9 @@ From your script to DDP
 #
 # **You need** :doc:`2_multigpu`, which explains the same ideas in a simpler script.
 #
-# The script on this page is a typical image classifier: a ``Dataset`` with augmentation, a
-# ``DataLoader`` with workers and pinned memory, a CNN with BatchNorm, a scheduler that watches the
-# validation loss (``ReduceLROnPlateau``), and a checkpoint of the best model.
+# The script on this page is a typical image classifier: augmentation, a ``DataLoader`` with workers
+# and pinned memory, a CNN with BatchNorm, a scheduler that watches the validation loss
+# (``ReduceLROnPlateau``), and a checkpoint of the best model.
 #
 # .. run::
 #    :expect: ^Epoch 6 \| .* accuracy 9\d
@@ -172,8 +172,9 @@ From your script to DDP
 #    python -m tools.series run --probe classifier_ddp@5 --epochs 1
 #
 # Each rank validated one half, but loss and accuracy are those of all images, to the last digit, on
-# both ranks. That matters, because ``ReduceLROnPlateau`` decides by the validation loss: see "What
-# could go wrong" below.
+# both ranks. That matters, because ``ReduceLROnPlateau`` decides by the validation loss. If each
+# rank decided by the loss of its half, one could lower its learning rate before the other. Then the
+# same gradients would move the two models by different amounts, without an error.
 
 # %% [markdown]
 # Printing and saving once
@@ -257,34 +258,15 @@ From your script to DDP
 # the last digit.
 #
 # This is the best check of your own port. Without augmentation, dropout and BatchNorm, one and two
-# processes must print training losses that agree to three digits at the same global batch. Compare
-# the first epoch only, because rounding errors grow with every step. If the losses differ,
-# something is still computed per rank, or your loss is not a mean over samples: see *A loss over
-# tokens or with weights* below.
-
-# %% [markdown]
-# What could go wrong
-# -------------------
-#
-# **Ranks decide by different numbers.** This copy of the fifth edit's script, in which both ranks
-# still print, does not sum in ``evaluate``, so each rank decides by the loss of its half:
-#
-# .. run::
-#    :expect: ^Epoch (\d) .*lr (\S+).*\nEpoch \1 .*lr (?!\2(\s|$))
-#    :mark: ^Epoch 6
-#
-#    python -m tools.series show classifier_ddp@5 | sed '/correct, seen = sum_over/d' > broken.py
-#    torchrun --standalone --nproc_per_node=2 \
-#    broken.py --epochs 6 --lr 0.01 | grep lr | sort
-#
-# As soon as one rank lowers its learning rate and the other does not, the same gradients move the
-# two models by different amounts. At the end one is far better than the other, without an error.
+# processes must print training losses that agree to three digits at the same global batch, in the
+# first epoch. (Rounding errors grow with every step.) If they differ, something is still computed
+# per rank, or your loss is not a mean over samples: see *A loss over tokens or with weights* below.
 
 # %% [markdown]
 # What to look at when yours differs
 # ----------------------------------
 #
-# Most mistakes here raise no error, but the script trains something other than you think.
+# Most mistakes here raise no error.
 #
 # .. fold:: The data: ``IterableDataset``, ``random_split``, samplers, downloads
 #

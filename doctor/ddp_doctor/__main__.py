@@ -12,14 +12,11 @@ import json
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 from . import explanations, report
 from .diagnosis import Mistake, diagnosed
 from .rule import RULES
-
-TOLD = 10  # seconds between two lines of progress
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,7 +58,7 @@ def _parser():
     add("--json", type=Path, metavar="FILE", help="write the findings to FILE, too")
     names, text = sorted(one.name for one in RULES), "may be given several times"
     add("--ignore", action="append", default=[], metavar="RULE", choices=names, help=text)
-    add("--all", action="store_true", help="show every note")
+    add("--all", action="store_true", help="show each finding whole")
     add("command", metavar="COMMAND", help=argparse.SUPPRESS)
     add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS).required = False
     return parser
@@ -86,7 +83,7 @@ def diagnose(options, command: list[str]) -> int:
     own = {"limit": options.limit, "cpu": options.cpu, "ignored": frozenset(options.ignore)}
     plan = "nodes" if options.nodes else options.plan or "once"
     say = functools.partial(print, "── ddp-doctor:", file=sys.stderr, flush=True)
-    with diagnosed(command, plan, tell=_progress(), say=say, **own) as one:
+    with diagnosed(command, plan, say=say, **own) as one:
         report.write(one, options.all)
         if options.json:
             options.json.write_text(json.dumps(report.as_json(one), indent=2) + "\n")
@@ -96,21 +93,6 @@ def diagnose(options, command: list[str]) -> int:
         if status and not one.run.first("hung", "late"):
             return status if status > 0 else 128 - status
         return int(any(finding.rule.severity == "error" for finding in one.findings))
-
-
-def _progress():
-    """A line now and then, on a terminal."""
-    began = told = time.monotonic()
-
-    def tell(observer):
-        nonlocal told
-        if sys.stderr.isatty() and time.monotonic() - told > TOLD:
-            told = time.monotonic()
-            steps = [fact["n"] for fact in observer.facts() if fact["kind"] == "step"]
-            seconds, seen = told - began, max(steps, default=0)
-            print(f"ddp-doctor: {seconds:.0f} s, at least {seen:,} steps", file=sys.stderr)
-
-    return tell
 
 
 if __name__ == "__main__":

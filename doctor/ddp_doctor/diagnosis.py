@@ -60,7 +60,6 @@ class Diagnosis:
     limit: float = 300  # seconds
     cpu: int | None = None
     ignored: frozenset[str] = frozenset()
-    tell: Callable[[Observer], None] = lambda observer: None
     say: Callable[[str], None] = lambda text: None
     interrupted: bool = False  # by Ctrl-C
     run: Run | None = None
@@ -183,9 +182,7 @@ class Diagnosis:
     def _observer(self, name, homes):
         notes = self.folder / name
         notes.mkdir()
-        observer = Observer(notes, homes, self._late, idle=IDLE)
-        observer.watch = lambda: self.tell(observer)
-        return observer
+        return Observer(notes, homes, self._late, idle=IDLE)
 
     def _late(self, seconds, processor_seconds, sizes):
         return f"{self.limit:g} s" if seconds > self.limit else None

@@ -133,12 +133,14 @@ class Run(Facts):
     def sources(self) -> dict[str, str]:
         """The text of each file of the user's that a fact names, by its relative path."""
         named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
-        texts = {}
-        for file in sorted(named.union(*[fact["files"] for fact in self.all("joining")])):
-            for home in self._homes:
-                if (path := home / file).is_file():
-                    texts.setdefault(file, path.read_text(encoding="utf-8", errors="replace"))
-        return texts
+        named = named.union(*[fact["files"] for fact in self.all("joining")])
+        texts = {file: self.text(file) for file in sorted(named)}
+        return {file: text for file, text in texts.items() if text is not None}
+
+    def text(self, file: str) -> str | None:
+        """The text of one of the user's files."""
+        paths = [home / file for home in self._homes if (home / file).is_file()]
+        return paths[0].read_text(encoding="utf-8", errors="replace") if paths else None
 
     def indices(self, file: str) -> list[int]:
         """What a loader drew, or a Subset holds: a file that the probe has written."""

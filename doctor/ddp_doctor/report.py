@@ -12,7 +12,6 @@ from .rules import checkpoint_files, endings, parity, resuming, sample_shares
 
 MARKS = {"error": "✗", "warning": "!", "note": "·"}
 COLORS = {"error": "31", "warning": "33", "note": "2"}
-NOTES = 5  # shown without --all
 
 
 def header(run: Run) -> str:
@@ -57,17 +56,13 @@ def write(one: Diagnosis, everything: bool):
         heads.append(f"replaced: {', '.join(mapped)}")
     if one.run.reference and (told := parity.result(one.run)):
         heads.append(told)
-    notes = [finding for finding in one.findings if finding.rule.severity == "note"]
-    hidden = [] if everything else notes[NOTES:]
-    shown = [finding for finding in one.findings if finding not in hidden]
     ends = [_filled(f"? not examined: {text}", width) for text in unexamined(one)]
-    if hidden:
-        ends.insert(0, f"· {len(hidden)} more notes: --all shows them")
     counts = {s: sum(f.rule.severity == s for f in one.findings) for s in SEVERITIES}
     told = ", ".join(f"{n} {s}{'s' * (n != 1)}" for s, n in counts.items())
     more = "; more of one: ddp-doctor explain RULE" if one.findings else ""
     ends.append(f"── {told}{more}")
-    blocks = [_block(one, everything or one.rule.severity != "note", width) for one in shown]
+    shown = one.findings
+    blocks = [_block(each, everything or each.rule.severity != "note", width) for each in shown]
     for n in reversed(range(1, len(shown))):
         if everything or "\n".join([*heads, *blocks, *ends]).count("\n") + 2 < height:
             break

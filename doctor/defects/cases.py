@@ -60,7 +60,10 @@ CASES = [
     Case("eval-in-train-mode", "    model.eval()\n", "", "model(*batch)"),
     Case("trains-in-eval-mode", "    model.train()\n", "", "model(tokens, targets)"),
     Case("several-writers", "if rank == 0 and (epoch", "if (epoch", "torch.save(", ("crashed",)),
-    Case("in-place", 'f"{PATH}.part")\n    os', "PATH)\n    # os", "torch.save("),
+    Case(
+        "in-place", 'f"{PATH}.part")\n    os.replace(f"{PATH}.part", PATH)\n', "PATH)\n",
+        "torch.save(",
+    ),
     Case("state-missing", ', "optimizer": optimizer.state_dict()}', "}", "torch.save("),
     Case("wrapped-names", "model.module.state_dict()", "model.state_dict()", "torch.save("),
     Case("last-steps-lost", "VOCABULARY = 4, 2", "VOCABULARY = 5, 2", "torch.save("),

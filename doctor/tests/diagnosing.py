@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -46,12 +45,6 @@ def run(words, cwd, **variables: str) -> Ran:
             status = command.process.wait(LIMIT)
         log.seek(0)
         return Ran(status, log.read().decode(errors="replace"))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @dataclass(frozen=True)

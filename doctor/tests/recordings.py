@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import sys
-from functools import cache, cached_property
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -127,11 +127,8 @@ class RecordedRun(Run):
         self._indices, self._zips, self._files = about["indices"], about["zips"], example.files
         self.repeats, self.equally_long = about["repeats"], about["equally_long"]
 
-    @cached_property
-    def sources(self) -> dict[str, str]:
-        named = {fact["where"].rpartition(":")[0] for fact in self.facts if fact.get("where")}
-        named = named.union(*[fact["files"] for fact in self.all("joining")])
-        return {file: self._files[file] for file in sorted(named & self._files.keys())}
+    def text(self, file) -> str | None:
+        return self._files.get(file)
 
     def begins(self, path, magic) -> bool:
         return path in self._zips

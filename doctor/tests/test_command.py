@@ -59,16 +59,9 @@ def test_a_daemon_is_ended_and_named(tmp_path):
     assert "left-running" in seen.found
 
 
-def test_ignored_signals_do_not_stop_the_limit(tmp_path):
-    text = "import signal, time\nfor s in (2, 15, 1):\n    signal.signal(s, signal.SIG_IGN)\n"
-    seen = diagnose(tmp_path, *script(tmp_path, text + "time.sleep(600)"), options=("--limit", "2"))
-    assert "ended after 2 s" in seen.report["header"]
-
-
-@pytest.mark.parametrize("words", ["train", pytest.param("- < train", marks=pytest.mark.soak)])
-def test_a_script_may_have_any_name(tmp_path, words):
+def test_a_script_may_have_any_name(tmp_path):
     (tmp_path / "train").write_text(BEGIN + "train(DataLoader(data, 8), model, optimizer)\n")
-    seen = diagnose(tmp_path, "sh", "-c", f"python {words}")
+    seen = diagnose(tmp_path, "sh", "-c", "python train")
     assert seen.report["header"].startswith("1 rank, 10 optimizer steps"), seen.ran.tail
     assert not seen.severe
 

@@ -3,7 +3,6 @@
 import json
 import sys
 
-import pytest
 import torch
 
 from diagnosing import diagnose, run
@@ -96,11 +95,14 @@ FOR_CPUS = {
 }  # fmt: skip
 MAPPED = [
     "AVG → SUM / world size",
+    "DataParallel → one replica",
     "SyncBatchNorm → BatchNorm",
     "autocast float16 → bfloat16",
     "backend nccl → gloo",
+    "capturable ignored",
     "device cuda → cpu",
     "device_ids ignored",
+    "get_future waits",
     "pin_memory ignored",
 ]
 # What else public scripts call, by torchrun. A copy of the model, sharded, checks itself.
@@ -227,45 +229,25 @@ dist.destroy_process_group()
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with the scripts and `cpu0.pt`, `cpu1.pt`: what the script for CPUs has trained."""
-    folder = tmp_path_factory.mktemp("on_cpu")
-    (folder / "train.py").write_text(TRAIN)
-    (folder / "more.py").write_text(MORE)
+def test_the_weights_are_those_of_the_script_for_cpus(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "more.py").write_text(MORE)
     text = TRAIN
     for old, new in FOR_CPUS.items():
         assert old in text, old
         text = text.replace(old, new)
     assert "cuda" not in text
-    (folder / "cpu.py").write_text(text)
-    words = [sys.executable, "cpu.py", "cpu"]
-    ran = run(words, folder)
+    (tmp_path / "cpu.py").write_text(text)
+    ran = run([sys.executable, "cpu.py", "cpu"], tmp_path)
     assert ran.status == 0, ran.tail
-    return folder
-
-
-@pytest.mark.soak
-def test_spawn(folder):
-    assert trained(folder, "python", "train.py", "spawn") == MAPPED
-
-
-def test_torchrun(folder):
     words = ("torchrun", "--standalone", "--nproc-per-node=gpu", "more.py", "torchrun")
-    mapped = trained(folder, *words)
-    more = ["DataParallel → one replica", "capturable ignored", "get_future waits"]
-    assert mapped == sorted([*MAPPED, *more])
-
-
-def trained(folder, *words):
-    """Run the words with the doctor. Assert the weights; returns what it said to have changed."""
-    seen = diagnose(folder, *words, options=("--cpu", "2"))
+    seen = diagnose(tmp_path, *words, options=("--cpu", "2"))
     assert seen.ran.status == 0, seen.ran.tail
     assert not any("on_cpu" in text for text in seen.report["not examined"])
     for rank in (0, 1):
-        ours, theirs = (torch.load(folder / f"{run}{rank}.pt") for run in (words[-1], "cpu"))
+        ours, theirs = (torch.load(tmp_path / f"{run}{rank}.pt") for run in ("torchrun", "cpu"))
         assert ours["total"] == theirs["total"]
         assert torch.equal(ours["rng"], theirs["rng"])
         for name, value in theirs["model"].items():
             assert torch.equal(ours["model"][name], value), name
-    return json.loads((folder / f"{words[-1]}.json").read_text())
+    assert json.loads((tmp_path / "torchrun.json").read_text()) == MAPPED

@@ -1,4 +1,4 @@
-"""Nodes started by hand train as under torchrun, and those that cannot meet say so."""
+"""Nodes started by hand that cannot meet say so. The page shows that they train as by torchrun."""
 
 import os
 import re
@@ -6,9 +6,6 @@ import signal
 import socket
 import time
 
-from tests.faults import same
-from tests.lessons import train
-from tests.nodes import finish
 from tests.processes import LESSONS, LIMIT, ROOT, Process
 from tools import processes
 from tools.processes import environment, free_port
@@ -29,18 +26,6 @@ def check_last_line(process, script, says):
     line = rf"{script}.py: cannot meet the other processes \({says}\): {fix}"
     assert re.fullmatch(line, lines[-1]), lines[-1]
     assert not any(line.startswith("Traceback") for line in lines)
-
-
-def test_two_nodes_of_two_train_as_four_ranks_bit_for_bit(tmp_path):
-    """By tcp://; the lesson's page does the same by env://, and meets by a file."""
-    init = f"tcp://localhost:{free_port()}"
-    folders = [tmp_path / f"node{number}" for number in range(2)]
-    args = (2, 2, "--batch_size", 16)
-    found = [node(n, init, *args, cwd=folder) for n, folder in enumerate(folders)]
-    assert finish(found) == [0, 0], [process.tail for process in found]
-    saved = train("multinode", tmp_path / "threads", 2, size=4)[0]
-    assert same(folders[0] / "nodes_by_hand.pt", saved)
-    assert not (folders[1] / "nodes_by_hand.pt").exists()
 
 
 def test_a_second_node_0_on_one_machine_finds_the_port_taken(tmp_path):

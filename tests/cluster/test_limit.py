@@ -8,7 +8,6 @@ import pytest
 from tests.processes import ROOT
 from tools.cluster import Cluster
 from tools.cluster.cluster import BURST
-from tools.errors import UserError
 
 SIZE = 1_000_000
 LISTEN = """import socket
@@ -69,15 +68,6 @@ def test_limits_are_lifted_and_a_new_node_has_none(nodes):
     nodes.replace("node2")
     assert not nodes._relays
     assert seconds(nodes, "node2", "node1") < 60
-
-
-def test_a_wrong_limit_is_named(cluster):
-    nodes = cluster(1)
-    for wrong in (("fast",), ("10mbit", "5"), ("10", ""), ("", "soon")):
-        with pytest.raises(UserError, match="a limit must be like 10mbit 5ms"):
-            nodes.limit("node1", *wrong)
-    with pytest.raises(UserError, match="no node is called 'node2'"):
-        nodes.limit("node2", rate="10mbit")
 
 
 def test_where_no_nodes_are_possible_the_lab_prints_what_was_recorded():

@@ -10,40 +10,35 @@ from tests.processes import ROOT, command
 
 PYTHON = sys.executable
 LAUNCH = ROOT / "launch"
-LOCAL = "--rdzv-endpoint=localhost:29500"
-TWO = ["--nproc_per_node=2", "--max-restarts=3"]
-C10D = ["torchrun", "--nnodes=1", *TWO, "--rdzv-backend=c10d", LOCAL]
 WORDS = {
     "lesson 2": [PYTHON, "multigpu.py", "2", "1"],
-    "lesson 3": ["torchrun", "--standalone", *TWO, "multigpu_torchrun.py", "2", "1"],
-    "lesson 4": [*C10D, "multinode.py", "2", "1"],
+    "lesson 3": [
+        "torchrun", "--standalone", "--nproc_per_node=2", "--max-restarts=3",
+        "multigpu_torchrun.py", "2", "1",
+    ],
     "hello by hand": [PYTHON, str(LAUNCH / "hello.py")],
     "recipe": ["sh", str(LAUNCH / "torchrun_c10d.sh"), "multinode.py", "2", "1"],
     "preflight": [
         PYTHON, str(LAUNCH / "check_cluster.py"), "--endpoint=localhost:29533", "--nnodes=1",
         "multinode.py",
     ],
-    "by hand": [PYTHON, "multinode.py", "2", "1"],
 }  # fmt: skip
-BY_HAND = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "nosuchhost"}
-# Without its last variable, torchrun itself asks for the name before it starts them.
-DOCUMENTED = command("multigpu_torchrun")[0]
 ENV = {
-    "lesson 3": DOCUMENTED,
-    "lesson 4": DOCUMENTED,
+    # Without its last variable, torchrun itself asks for the name before it starts the workers.
+    "lesson 3": command("multigpu_torchrun")[0],
     "recipe": {"NNODES": "1", "ENDPOINT": "localhost:29500"},
-    "by hand": {**BY_HAND, "MASTER_PORT": "29500"},
-    "hello by hand": {**BY_HAND, "MASTER_PORT": "29500"},
-}
+    "hello by hand": {
+        "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "nosuchhost",
+        "MASTER_PORT": "29500",
+    },
+}  # fmt: skip
 NAMED = "no address for node1: add it to /etc/hosts, or, if there is one node, export PET_LOCAL"
 UNNAMED = {  # what each says if the machine's own name does not resolve, and its status
     "lesson 2": (r"Epoch  2 \| loss", 0),
     "lesson 3": (f"^multigpu_torchrun.py: {NAMED}", 1),
-    "lesson 4": (f"^multinode.py: {NAMED}", 1),
     "hello by hand": (r"^hello.py: no address for nosuchhost: .*export PET_LOCAL_ADDR=\S+$", 1),
     "recipe": ("^the host name node1 does not resolve on node1 itself .* only node$", 2),
     "preflight": ("VERDICT: not ready; .*'127.0.0.1 node1', or export PET_LOCAL_ADDR=127.0", 1),
-    "by hand": ("^multinode.py: no address for nosuchhost: add it to /etc/hosts, or", 2),
 }
 UNREACHED = {
     "lesson 2": r"^multigpu.py: localhost does not work here \(.*\): add `127.0.0.1 localhost` to",

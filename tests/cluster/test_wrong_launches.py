@@ -40,10 +40,6 @@ CASES = {
     "the port is taken": Wrong(
         "torchrun_c10d", {}, {}, "something listens at node1:29500, but is no torchrun", taken=True,
     ),
-    "the port is taken, numbered nodes": Wrong(
-        "torchrun_static", {"NODE_RANK": "0"}, {"NODE_RANK": "1"},
-        "something listens at node1:29500, but is no torchrun", taken=True,
-    ),
     "no such interface": Wrong(
         "torchrun_c10d", {}, {"GLOO_SOCKET_IFNAME": "eth7"},
         ("RendezvousTimeoutError", "GLOO_SOCKET_IFNAME is eth7, but node2 has only lo, eth0"),

@@ -90,19 +90,19 @@ def test_a_checkpoint_of_another_script(missing, made):
         file.read()
 
 
-def test_a_checkpoint_of_an_older_version_resumes(made):
-    """Once it named the library of matrix products."""
-    file, content = made()
-    save(file, {**content, "kernels": "onednn"})
-    assert file.read()["steps_run"] == 3
-
-
 def test_saving_leaves_the_other_threads_their_cores(made):
     """A second team of OpenMP threads would halve the speed of training until its end."""
     file, content = made()
     save(file, content)
     threads = file._thread.submit(torch.get_num_threads).result()
     assert threads == 1
+
+
+def test_what_the_saving_thread_cannot_do_is_said(made):
+    file, content = made()
+    file.save({**content, "model": {"weight": torch.tensor([torch.nan])}})
+    with pytest.raises(UserError, match=r"cannot save .*mingpt.pt after step 3: .* not finite"):
+        file.wait()
 
 
 def test_a_sample_without_a_checkpoint(tmp_path, monkeypatch):

@@ -153,17 +153,6 @@ def test_the_cache_changes_nothing(length):
         assert torch.equal(with_cache, without)
 
 
-def test_the_cache_gives_the_same_logits():
-    model = made(n_layer=3).eval()
-    tokens, past = drawn(model), [[], [], []]
-    whole = model(tokens)
-    parts = [model(tokens[:, :5], past=past)]
-    parts += [model(tokens[:, place : place + 1], past=past) for place in range(5, 12)]
-    assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-6)
-    with pytest.raises(ValueError, match="13 tokens, but the model looks back on 12"):
-        model(tokens[:, :1], past=past)
-
-
 def test_samples_follow_the_prediction():
     model = made().eval()
     many = drawn(model, batch=1, time=4).expand(4000, -1)

@@ -14,13 +14,6 @@ from tests.mingpt.threads import train
 SHORT = {"script": experts, "total_steps": 10}
 
 
-@pytest.fixture
-def sgd(monkeypatch):
-    """AdamW would hide a factor."""
-    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, lr, **_: torch.optim.SGD(groups, lr))
-    return {"learning_rate": 0.1, "min_learning_rate": 0.1}
-
-
 @pytest.mark.parametrize("size, chosen, clip, micro_batch_size", [
     (2, 1, 1.0, 64), (4, 2, 0.1, 64), (8, 2, 1e6, 64), (2, 2, 1e6, 2), (4, 1, 1e6, 1),
 ])  # fmt: skip

@@ -90,16 +90,3 @@ def test_a_reader_that_goes_early_is_no_error():
     assert writer.stderr.read() == b""
     writer.stderr.close()
     assert writer.wait(60) == 0
-
-
-def test_stages_of_a_chain_in_docs_are_found_by_their_names(tree, capsys):
-    """A chain of self-contained scripts needs neither utils.py nor a README."""
-    folder = tree.root / "docs" / "chain"
-    folder.mkdir(parents=True)
-    script = '"""Says so.\n\n    python docs/chain/alone.py\n"""\n\nprint("alone")\n'
-    (folder / "alone.py").write_text(script)
-    (folder / "beside.py").touch()
-    (folder / "lessons.toml").write_text('[alone]\ntitle = ""\n')
-    assert run(tree, capsys, "show", "alone") == (0, script)
-    assert run(tree, capsys, "show", "one")[0] == 0
-    assert main(["--root", str(folder), "lint"]) == 0

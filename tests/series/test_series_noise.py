@@ -88,6 +88,8 @@ def test_a_line_moved_to_another_definition_is_told_unless_that_is_new():
     old = "def f():\n    a(1)\n    b(2)\n\n\ndef h():\n    c(3)\n"
     both = "def f():\n    b(2)\n\n\ndef g():\n    a(1)\n\n\ndef h():\n    a(1)\n    c(3)\n"
     assert noises(old, both) == [f"new.py:10: 'a(1)' is line 2 of old.py, {ANEW}"]
+    swapped = "def h():\n    c(3)\n\n\ndef f():\n    a(1)\n    b(2)\n"
+    assert f"new.py:2: 'c(3)' is line 7 of old.py, {ANEW}" in noises(old, swapped)
     imports = "import os\nimport sys\n\n\ndef f():\n    a(1)\n"
     assert noises(imports, imports.replace("import os\n", "") + "\n\nimport os\n") == [
         f"new.py:8: 'import os' is line 1 of old.py, {ANEW}"

@@ -52,7 +52,7 @@ def test_a_change_reaches_all_descendants_once_and_nothing_else(repo, capsys):
     before = state(repo)
     repo.edit("one.py", OLD, NEW)
     assert run(repo, "./one.py") == 0
-    reached = "two.py: +1 -1\nbeyond/three.py: +1 -1\n"
+    reached = "two.py: merged\nbeyond/three.py: merged\n"
     said = "now check the result: python -m tools.series lint\n"
     assert capsys.readouterr().out == reached + said
     assert state(repo) == before | {file: before[file].replace(OLD, NEW) for file in SCRIPTS}

@@ -4,15 +4,7 @@ import re
 
 import pytest
 
-SYMPTOMS, LAUNCHERS, SHEET = (f"series/{name}.html" for name in
-                              ("symptoms", "launchers", "cheat_sheet"))  # fmt: skip
-CUT_OFF = """[...document.querySelectorAll("article *")].filter(one => {
-    const {width, left, right} = one.getBoundingClientRect();
-    if (!width || (left >= 0 && right <= innerWidth + 1)) return false;
-    for (let at = one; at.tagName != "ARTICLE"; at = at.parentElement)
-        if (/auto|scroll/.test(getComputedStyle(at).overflowX)) return false;
-    return true;
-}).map(one => one.outerHTML.slice(0, 100))"""
+SYMPTOMS, SHEET = "series/symptoms.html", "series/cheat_sheet.html"
 
 
 def entries(page):
@@ -81,9 +73,3 @@ def test_the_search_leads_to_the_entry_of_an_error(window, words, entry):
 
 def test_the_cheat_sheet_prints_on_one_sheet(window):
     assert len(re.findall(rb"/Type\s*/Page\b", window(SHEET).pdf(format="A4"))) == 1
-
-
-@pytest.mark.parametrize("name", [SYMPTOMS, LAUNCHERS, SHEET])
-def test_nothing_is_cut_off_on_a_phone(window, name):
-    page = window(name, width=390)
-    assert page.evaluate(CUT_OFF) == []

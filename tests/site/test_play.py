@@ -119,7 +119,7 @@ def test_the_best_layout_is_that_of_the_tool(window, model, gpu, gpus, link, seq
     assert (f"are {half[0][0] / speed:.0%} as".replace("%", " %") if half else "of ") in figure.says
 
 
-@pytest.mark.parametrize("name", [SPEED, MULTIGPU, SCALE])
+@pytest.mark.parametrize("name", [SPEED, SCALE])
 def test_without_javascript_there_is_the_figure_of_the_code(browser, host, name):
     with browser.new_context(base_url=host, java_script_enabled=False) as context:
         page = context.new_page()

@@ -117,5 +117,6 @@ def _cases():
     yield from _answers()
 
 
-CASES = {case.name: case for case in _cases()}
-assert len(CASES) == len([*_cases()])
+CASES = {}
+for _case in _cases():
+    assert CASES.setdefault(_case.name, _case) is _case, f"two cases are called {_case.name}"

@@ -10,6 +10,8 @@ from tests.processes import LIMIT, ROOT
 from tools.pages import shell
 from tools.processes import Process, environment
 
+IMPORT = "import workshop"
+
 
 @pytest.fixture
 def clone(tmp_path):
@@ -29,15 +31,6 @@ def clone(tmp_path):
 
     ready.root = root
     return ready
-
-
-def test_a_good_clone_is_ready_and_the_room_sees_it(clone, tmp_path):
-    status, output = clone()
-    assert status == 0 and output.endswith("\nready\n"), output
-    assert output.count("✓") == 7, output
-    words = [sys.executable, "-m", "workshop", "report", tmp_path / "mine"]
-    room = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT).stdout
-    assert f"{tmp_path / 'mine'}  yes      0/" in room, room
 
 
 def test_all_that_is_wrong_is_named_and_what_needs_it_is_not_tried(clone, tmp_path):
@@ -64,16 +57,16 @@ def test_processes_that_cannot_meet(clone, tmp_path):
     assert '"event": "ready", "wrong": ["torchrun"]' in log
 
 
-def test_processes_that_wait_for_ever_are_ended(clone):
-    """`clone` asserts that none is left."""
-    (clone.root / "launch" / "hello.py").write_text("import time\n\ntime.sleep(3000)\n")
-    status, output = clone()
-    assert status == 1 and "two processes cannot meet (they wait)" in output, output
-
-
-def test_an_old_python_is_refused_in_one_line():
-    code = "import sys; sys.version_info = (3, 10, 9); import workshop"
-    words = [sys.executable, "-c", code]
-    ran = subprocess.run(words, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
-    assert ran.returncode == 1 and "needs 3.11 or newer" in ran.stderr
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-c", f"import sys; sys.version_info = (3, 10, 9); {IMPORT}"], "needs 3.11 or newer"),
+        (["-S", "-c", IMPORT], "lacks what `make run` installs"),  # -S: without .venv's packages
+    ],
+)
+def test_a_python_other_than_the_venvs_is_refused_in_one_line(words, told):
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, *words]
+    ran = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert ran.returncode == 1 and told in ran.stderr
     assert len(ran.stderr.splitlines()) == 1

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import utils
 from tests.workshop.cases import CASES
-from tests.workshop.recorded import live, read, record, replay, write
+from tests.workshop.recorded import live, read, replay
 from tools.series import stages
-from workshop.by_epoch import SAMPLES, Run, Worker
-from workshop.checks import LESSONS, OF
-from workshop.exercises import exercises, undone
+from workshop.by_epoch import Run, Worker
+from workshop.checks import OF
+from workshop.exercises import exercises
 from workshop.verdicts import check, judge
 
 PATHS = [one for one in exercises().values() if one.steps]
@@ -36,21 +35,6 @@ def test_recorded_facts_get_their_verdict(name):
 def test_a_live_run_gets_its_verdict(name):
     _, *judged = live(CASES[name])
     CASES[name].hold(*judged)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", CASES)
-def test_record_again(name):
-    write({name: record(CASES[name])})
-
-
-def test_the_steps_of_a_path_are_the_edits_of_its_lesson():
-    for lesson in LESSONS:
-        path = exercises()[lesson]
-        edits = [edit.name for edit in path.lesson.edits]
-        assert [step.name for step in path.steps] == [f"{lesson}/{edit}" for edit in edits]
-        assert path.start == CASES[f"{lesson}@0"].text
-        assert path.solution == CASES[f"{lesson}@{len(edits)}"].text
 
 
 @pytest.mark.parametrize("name", [one.name for one in PATHS])
@@ -75,24 +59,6 @@ def test_a_path_can_be_followed_by_its_hints(name):
 def has_code(row):
     text = row.text.strip()
     return bool(text) and not text.startswith("#") and row.scope != "docstring"
-
-
-def test_the_first_exercise_asks_for_one_line():
-    first = next(iter(exercises().values()))
-    start, solution = first.start.splitlines(), first.solution.splitlines()
-    assert len(start) == len(solution)
-    assert sum(one != other for one, other in zip(start, solution, strict=True)) == 1
-
-
-def test_with_a_definition_goes_what_others_have_put_into_it():
-    lesson = exercises()["multigpu"].lesson
-    text, _ = undone(lesson.edit("start-the-processes"))
-    assert "LOCAL_RANK" in lesson.source.text.partition("def worker")[2]
-    assert "LOCAL_RANK" not in text.partition("def main")[2] and "def worker" not in text
-
-
-def test_it_knows_the_size_of_the_dataset():
-    assert SAMPLES == utils.NUM_SAMPLES
 
 
 def test_a_rank_that_lost_its_peer_was_waiting_when_it_did():

@@ -138,7 +138,7 @@ def _sync(series: Series, options) -> int:
         return 1
     for merge in merges:
         sync.write(merge)
-        print(merge.summary())
+        print(f"{merge.lesson.file}: merged")
     if merges:
         print("now check the result: python -m tools.series lint")
     else:

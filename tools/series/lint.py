@@ -15,13 +15,11 @@ from tools.files import own
 from . import noise, render, stages
 from .manifest import MANIFEST
 from .model import Lesson, Series
-from .source import Problem, Source
+from .source import Problem
 
 COLUMNS = 80  # so that two columns of a diff fit on a page
 UTILS = "utils.py"
-_ANYWHERE = ("docstring", "imports", "module")  # scopes without a place of their own
-# Python files at the top level that are not lessons.
-_EXEMPT = {UTILS, "guard.py", "conftest.py", "noxfile.py", "setup.py"}
+_BESIDE = {UTILS, "guard.py"}  # the files beside the lessons that are none
 
 
 def lint(series: Series) -> list[Problem]:
@@ -33,10 +31,9 @@ def lint(series: Series) -> list[Problem]:
     for lesson in series:
         problems += _columns(lesson)
         if lesson.parent:
-            problems += [*_order(lesson.source, lesson.parent.source), *_budget(lesson)]
-            problems += [*lesson.problems, *noise.check(lesson)]
+            problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
     if (series.root / UTILS).exists():  # not in a chain of docs/*, whose folder has other scripts
-        problems += [*_unlisted(series), *_utils(series), *_readme(series)]
+        problems += [*_unlisted(series), *_readme(series)]
     return sorted(problems)
 
 
@@ -54,21 +51,8 @@ def _unlisted(series: Series) -> Iterator[Problem]:
     scripts = [series.root.glob(f"{folder}*.py") for folder in ("", "parallel/", "beyond/")]
     own_scripts = filter(own(series.root), itertools.chain(*scripts))
     present = {path.relative_to(series.root).as_posix() for path in own_scripts}
-    for file in sorted(present - listed - _EXEMPT):
+    for file in sorted(present - listed - _BESIDE):
         yield Problem(file, 1, f"no lesson of {MANIFEST} has this file: list it or remove it")
-
-
-def _order(source: Source, parent: Source) -> Iterator[Problem]:
-    """Definitions are in the order of the parent."""
-    names = list(dict.fromkeys(parent.scopes))
-    places = {name: number for number, name in enumerate(names) if name not in _ANYWHERE}
-    above = None
-    for name in filter(places.__contains__, dict.fromkeys(source.scopes)):
-        if above and places[name] < places[above]:
-            line = source.scopes.index(name) + 1
-            yield Problem(source.file, line, f"{name} is below {above}: move it above")
-        else:
-            above = name
 
 
 def _columns(lesson: Lesson) -> Iterator[Problem]:
@@ -138,15 +122,6 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
         )
     problems = re.findall(r"^([^:\n]+):(\d+):\d+: (.*)$", said.stdout, re.MULTILINE)
     return sorted(problems, key=lambda problem: list(found).index(problem[0]))
-
-
-def _utils(series: Series) -> Iterator[Problem]:
-    """utils.py does not do what the lessons teach."""
-    lines = (series.root / UTILS).read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, 1):
-        if re.search(r"\btorch(\.| import .*\b)distributed\b", line):
-            message = f"{line.strip()!r}: torch.distributed is for the lessons to use"
-            yield Problem(UTILS, number, message)
 
 
 def _readme(series: Series) -> Iterator[Problem]:

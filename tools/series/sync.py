@@ -9,7 +9,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from difflib import SequenceMatcher, ndiff
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from tools.errors import UserError
@@ -26,15 +26,8 @@ class Merge:
     """What a child becomes. If it has conflicts, `new` is not usable."""
 
     lesson: Lesson
-    old: bytes
     new: bytes
     conflicts: list[str]  # both sides of each, as git prints them
-
-    def summary(self) -> str:
-        """Such as `multigpu.py: +1 -1`."""
-        old, new = self.old.decode().splitlines(), self.new.decode().splitlines()
-        signs = [line[0] for line in ndiff(old, new)]
-        return f"{self.lesson.file}: +{signs.count('+')} -{signs.count('-')}"
 
 
 def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Merge]:
@@ -59,7 +52,7 @@ def plan(series: Series, lesson: Lesson, by_hand: list[Lesson] = ()) -> list[Mer
             continue
         merged, conflicts = _merge(ours, old[child.parent], new[child.parent])
         if merged != ours:
-            merges.append(Merge(child, ours, merged, conflicts))
+            merges.append(Merge(child, merged, conflicts))
         if not conflicts:
             new[child] = merged
     return merges

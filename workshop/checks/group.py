@@ -210,16 +210,14 @@ def left_the_group(run):
     if stay := [worker for worker in workers if not worker.first("left")]:
         return False, f"{ranks(stay)} never call{'s' * (len(stay) == 1)} destroy_process_group"
     for last in run.all("saved", "renamed")[-1:]:
-        met = [w for w in workers if any(f["t"] > last["t"] for f in _meetings(w))]
-        if len(met) < len(workers) and not last.get("together"):
+        later = [fact for fact in run.all("done") if fact["t"] > last["t"]]
+        # A backward pass does not always communicate.
+        met = {fact["pid"] for fact in later if fact.get("what") != "backward"}
+        apart = any(worker.process["pid"] not in met for worker in workers)
+        if apart and not last.get("together"):
             told = f"{run.who(last)} wrote the last file"
             return False, f"{told}, and after that the ranks did not wait for each other"
     return True, f"all {len(workers)} ranks, after the last file"
-
-
-def _meetings(worker):
-    """When it has met others. A backward pass does not always communicate."""
-    return [fact for fact in worker.all("done") if fact.get("what") != "backward"]
 
 
 @check("symptoms")

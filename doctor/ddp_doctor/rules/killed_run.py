@@ -14,9 +14,9 @@ def again(run):
     return run.attempts[-1].trained if run.reference and len(run.attempts) > 1 else []
 
 
-def saved_steps(run):
-    """How many steps the last checkpoint before the kill has."""
-    return max((fact["step"] for fact in resumed_from(run)), default=0)
+def last_save(run) -> dict | None:
+    """The last checkpoint that the second start has loaded."""
+    return max(resumed_from(run), key=lambda fact: fact["step"], default=None)
 
 
 def begins_its_epoch_again(run) -> int:
@@ -24,9 +24,9 @@ def begins_its_epoch_again(run) -> int:
 
     0 if it does not, and for the first epoch: then all is made again.
     """
-    if not again(run) or not resumed_from(run):
+    if not again(run) or not (save := last_save(run)):
         return 0
-    epochs, saved = epochs_of(run.reference.trained[0]), saved_steps(run)
+    epochs, saved = epochs_of(run.reference.trained[0]), save["step"]
     *begins, end = accumulate((epoch["did"]["step"] for epoch in epochs), initial=0)
     begin = max((n for n in begins if n <= saved), default=0)
     made = again(run)[0].number_of_steps
@@ -94,7 +94,7 @@ def pairs(run):
     Only of optimizers that step before the save and after it, and not of one that is made anew.
     Another one may be the first to step after a restart, so they are known by type and size.
     """
-    save = max(resumed_from(run), key=lambda fact: fact["step"], default=None)
+    save = last_save(run)
     for worker in again(run) if save else ():
         lasting = _lasting(run, worker.rank, save)
         for old in lasting:

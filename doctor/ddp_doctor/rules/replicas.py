@@ -186,7 +186,7 @@ def ends_apart(run):
     for opt in lasts[0]["moved"] if all(lasts) else ():
         together = [not _differ(facts) for (_, own), facts in steps if own == opt][-1:] == [True]
         moved = all(opt in last["moved"] for last in lasts)
-        if together and moved and len({str(last["ends"].get(str(opt))) for last in lasts}) > 1:
+        if together and moved and not _ends_equal(run, opt):
             loads = lines_with(run, r"\.load_state_dict\(")
             yield (
                 "the weights were equal at the last looked-at step, and each rank has written to "

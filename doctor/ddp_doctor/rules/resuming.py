@@ -80,12 +80,12 @@ def resume_count(run):
     Steps are trained twice or left out. Save how many epochs or steps have run, which is
     `epoch + 1` in a loop from 0, and let the loop begin there.
     """
-    for worker in killed_run.again(run)[:1]:
-        undisturbed, made = killed_run.total(run.reference), worker.number_of_steps
-        saved = killed_run.saved_steps(run)
-        left = undisturbed - saved
+    save = killed_run.last_save(run)
+    for worker in killed_run.again(run)[:1] if save else ():
+        undisturbed, saved = killed_run.total(run.reference), save["step"]
+        left, made = undisturbed - saved, worker.number_of_steps
         wrong = made != left and not killed_run.begins_its_epoch_again(run)
-        if killed_run.resumed_from(run) and wrong and run.equally_long:
+        if wrong and run.equally_long:
             yield (
                 f"the checkpoint has {saved:,} of {undisturbed:,} steps, so {left:,} were left, "
                 f"but {made:,} were made"
@@ -132,7 +132,7 @@ def resume_average(run):
     No optimizer has these tensors, but the training changes them: an average begins anew, a teacher
     forgets. Save their state_dict beside the model's, and load it.
     """
-    save = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
+    save = killed_run.last_save(run)
     known = [fact for worker in run.attempts[0].trained for fact in worker.all("beside")]
     if not save or any(resume_weights(run)):
         return
@@ -213,7 +213,7 @@ def resume_data(run):
         begun = killed_run.again(run)[0].first("first")["where"]
         yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
     before = {worker.rank: worker for worker in run.attempts[0].trained}
-    last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"], default=None)
+    last = killed_run.last_save(run)
     for worker in killed_run.again(run):
         if last and (known := before.get(worker.rank)):
             now, begin, due = _batch(worker), _batch(known), _batch(known, _after(known, last))
@@ -251,20 +251,7 @@ def resume_differs(run):
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
               resume_data)  # fmt: skip
     if not any(any(one(run)) for one in others) and not any(diverged(run.reference)):
-        told = "two undisturbed runs ended with equal weights, the killed one did not"
-        yield next(_other_batch(run, told), (told, None))
-
-
-def _other_batch(run, told):
-    """Whether the first step after the restart has other samples than in the undisturbed run."""
-    last = max(killed_run.resumed_from(run), key=lambda fact: fact["step"])
-    undisturbed = {worker.rank: worker for worker in run.reference.trained}
-    pairs = [(w, undisturbed[w.rank]) for w in killed_run.again(run) if w.rank in undisturbed]
-    batches = [(_batch(now), _batch(known, _after(known, last))) for now, known in pairs]
-    sides = zip(*batches, strict=True)
-    rows = [[row for one in side if one for row in one["rows"]] for side in sides]
-    if rows and all(rows) and not {*rows[0]} & {*rows[1]}:
-        yield f"{told}; its first batch has other samples", batches[0][0]["where"]
+        yield "two undisturbed runs ended with equal weights, the killed one did not", None
 
 
 def unexamined(run) -> Iterator[str]:
