@@ -4,8 +4,10 @@ import re
 from collections import defaultdict
 from itertools import pairwise
 
+from ..recorded_run import matched
 from ..rule import rule
-from .wording import ranks, times
+from .replicas import is_sharded
+from .wording import lines_with, ranks, times
 
 LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state)\("
                    r"|\b(load_file|safe_open)\(|resume\w*=")  # fmt: skip
@@ -86,6 +88,29 @@ def in_place(run):
     if over:
         path, (fact, *more) = max(over.items(), key=lambda one: len(one[1]))
         yield f"{path}: overwritten {times(1 + len(more))}{_called(fact)}", fact["where"]
+
+
+@rule("warning")
+def optimizer_order(run):
+    """The ranks' optimizers have the same parameters in another order.
+
+    `optimizer.state_dict()` numbers them, so after a restart the state of one is loaded into
+    another. A set may have another order in each process: sort the names.
+    """
+    saved = [part for worker in run.ranks for fact in worker.all("saved") for part in fact["parts"]]
+    if is_sharded(run) or not any(_has(part, "state") for part in saved):
+        return
+    for other in run.trained[1:]:
+        one = run.trained[0]
+        for fact, its in matched([one, other], "named", "opt").values():
+            names, there = ([name for name, *_ in f["parameters"]] for f in (fact, its))
+            if None not in names and names != there and sorted(names) == sorted(there, key=str):
+                n = next(n for n, name in enumerate(names) if name != there[n])
+                lines = lines_with(run, r"\bset\(") or [one.first("first")["where"]]
+                yield (
+                    f"number {n + 1} is {names[n]!r} on {one.name}, {there[n]!r} on {other.name}"
+                ), lines[0]
+                return
 
 
 @rule("warning")

@@ -1,5 +1,6 @@
 """Do the replicas stay equal, and do they learn?"""
 
+import math
 from collections import defaultdict
 
 from ..recorded_run import matched
@@ -254,10 +255,37 @@ def nan(run):
     """A gradient is not a number.
 
     NaN then spreads to the weights. Typical causes: weights that were never initialised, a
-    learning rate that is too large, a division by zero, or fp16 without a GradScaler.
+    learning rate that is too large, a division by zero, or fp16 without a GradScaler. If only one
+    rank's loss is NaN, its batch is the cause: often it has no target, so a mean divides by zero.
     """
     for worker in run.trained:
         for fact in worker.all("step"):
             if fact["norm"] is not None and fact["norm"] != fact["norm"]:
                 step = f"step {fact['n']}" if fact["n"] > 1 else "the first step"
-                yield f"the norm of {worker.name}'s gradient is NaN at {step}", fact["where"]
+                told, line = _loss_of_one_rank(run)
+                told = f"the norm of {worker.name}'s gradient is NaN at {step}{told}"
+                yield told, line or fact["where"]
+
+
+def _loss_of_one_rank(run):
+    """What to say if the first loss that is NaN is so on some ranks only, and where it is made."""
+    tables = [(worker, losses_of(worker)) for worker in run.trained]
+    bad = {n: worker for worker, own in tables for n, value in own.items() if value != value}
+    first = min(bad, default=None)
+    for worker, own in tables:
+        if not math.isnan(own.get(first, math.nan)):
+            return (
+                f"; {bad[first].name}'s loss was NaN in backward pass {first}, {worker.name}'s was "
+                f"{own[first]:.4g}"
+            ), assigned(run, where(run.trained, "backward"))
+    return "", None
+
+
+def losses_of(worker):
+    """By the number of the backward pass."""
+    return {
+        number: value
+        for fact in worker.all("losses")
+        for number, value in enumerate(fact["values"], fact["first"])
+        if value is not None
+    }

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ..recorded_run import lost, shown
 from ..rule import rule
 from . import killed_run
+from .checkpoint_files import final, optimizer_order, saves
 from .replicas import diverged
 from .wording import exception, lines_with, times
 
@@ -240,6 +241,26 @@ def _batch(worker, since=0):
 
 
 @rule("warning")
+def resume_best(run):
+    """After a restart, a file is written that an undisturbed run would not have written then.
+
+    Often it has the best weights so far: if the best value is not restored, the first evaluation
+    counts as the best, and its weights replace better ones. Save the value, and load it.
+    """
+    save = killed_run.last_save(run)
+    if not save or killed_run.ends_differently(run):
+        return
+    then = [(path, fact["step"]) for _, fact, path in saves(run.reference)]
+    written = [fact for worker in killed_run.again(run) for fact in worker.all("saved")]
+    now = [(final(run, one), save["step"] + one["step"], one) for one in written if one["path"]]
+    regular = {step for path, step, _ in now if (path, step) in then}
+    for path, step, fact in now:
+        earlier = any(known == path and when <= save["step"] for known, when in then)
+        if earlier and step in regular and (path, step) not in then:
+            yield f"{path} is written after step {step:,}, undisturbed it was not", fact["where"]
+
+
+@rule("warning")
 def resume_differs(run):
     """A run that was killed ends with other weights than one that was not.
 
@@ -249,7 +270,7 @@ def resume_differs(run):
     if not (killed_run.ends_differently(run) and killed_run.resumed_from(run) and run.repeats):
         return
     others = (resume_count, resume_weights, resume_optimizer, resume_average, resume_schedule,
-              resume_data)  # fmt: skip
+              resume_data, optimizer_order)  # fmt: skip
     if not any(any(one(run)) for one in others) and not any(diverged(run.reference)):
         yield "two undisturbed runs ended with equal weights, the killed one did not", None
 

@@ -4,6 +4,7 @@ import re
 
 from ..rule import rule
 from .drawn_samples import epochs_of, stepped_on
+from .replicas import losses_of
 from .wording import lines_with, times, where
 
 
@@ -114,7 +115,7 @@ def loss_of_one_rank(run):
     DDP averages gradients and nothing else. The line shows one part of the batch, so it is noisier
     than the training is. All-reduce the sum of the losses before one rank prints it.
     """
-    losses = [_losses(worker) for worker in run.replicas]
+    losses = [losses_of(worker) for worker in run.replicas]
     if len(losses) < 2:
         return
     found, printed = {}, set()
@@ -138,16 +139,6 @@ def loss_of_one_rank(run):
             f"{times(len(found))}; first {own} by {worker.name}, where the mean of all ranks is "
             f"{mean} (backward pass {number})"
         ), None
-
-
-def _losses(worker):
-    """By the number of the backward pass."""
-    return {
-        number: value
-        for fact in worker.all("losses")
-        for number, value in enumerate(fact["values"], fact["first"])
-        if value is not None
-    }
 
 
 @rule("note")
