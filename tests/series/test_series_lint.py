@@ -61,6 +61,11 @@ BREACHES = {
         "beyond/three.py:62: [three] only layout or comments change at '# Why.': leave it as "
         "two.py has it",
     ),
+    "utils reaches for it": (
+        "utils.py", "return SIZE", "return torch.distributed.get_rank()",
+        "utils.py:10: 'return torch.distributed.get_rank()': torch.distributed is for the lessons "
+        "to use",
+    ),
     "an old table": (
         "README.md", "| One device |", "| A device |",
         "README.md:3: the table of lessons is out of date: python -m tools.series table",

@@ -33,7 +33,7 @@ def lint(series: Series) -> list[Problem]:
         if lesson.parent:
             problems += [*_budget(lesson), *lesson.problems, *noise.check(lesson)]
     if (series.root / UTILS).exists():  # not in a chain of docs/*, whose folder has other scripts
-        problems += [*_unlisted(series), *_readme(series)]
+        problems += [*_unlisted(series), *_utils(series), *_readme(series)]
     return sorted(problems)
 
 
@@ -122,6 +122,15 @@ def _undefined_and_unused(found) -> list[tuple[str, str, str]]:
         )
     problems = re.findall(r"^([^:\n]+):(\d+):\d+: (.*)$", said.stdout, re.MULTILINE)
     return sorted(problems, key=lambda problem: list(found).index(problem[0]))
+
+
+def _utils(series: Series) -> Iterator[Problem]:
+    """utils.py does not do what the lessons teach."""
+    lines = (series.root / UTILS).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\btorch(\.| import .*\b)distributed\b", line):
+            message = f"{line.strip()!r}: torch.distributed is for the lessons to use"
+            yield Problem(UTILS, number, message)
 
 
 def _readme(series: Series) -> Iterator[Problem]:
