@@ -76,7 +76,7 @@ class Trainer:
         self.model = DDP(
             model.to(self.device),
             bucket_cap_mb=25,  # unless it is set, the first bucket has 1 MB
-            gradient_as_bucket_view=True,  # no copy of the gradients
+            gradient_as_bucket_view=True,  # no copy back from buckets
         )
         if args.compile:
             # Cut the graph at buckets only where sending overlaps.

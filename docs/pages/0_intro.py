@@ -56,7 +56,7 @@ axes.set(xlabel="epoch", ylabel="loss", yscale="log", title="single_gpu.py")
 # .. lessons-table::
 #
 # A *node* is one machine among several. The next page, :doc:`1_theory`, builds by hand what most
-# edits use: ``DistributedDataParallel`` (DDP). The :doc:`glossary` collects the terms. If you came
+# scripts use: ``DistributedDataParallel`` (DDP). The :doc:`glossary` collects the terms. If you came
 # with an error message, look it up in :doc:`symptoms`.
 #
 # How to read a page

@@ -122,10 +122,10 @@ figure.legend(patches, [kind.replace("_", "-") for kind in colors], loc="outside
 #
 # This is the *alpha-beta model*, as in
 # `Thakur, Rabenseifner and Gropp (2005) <https://doi.org/10.1177/1094342005051521>`__. The script
-# assumes that buckets hold 25 MiB, that all-reduces run one after the other, and that meanwhile
-# ``backward()`` computes gradients at a constant rate. Its comments say where the times of
-# ``backward()`` come from. (DDP's authors report that its speed grows almost linearly up to 256
-# GPUs: `Li et al. 2020 <https://arxiv.org/abs/2006.15704>`__.)
+# assumes that all buckets, the first too, hold 25 MiB, that all-reduces run one after the other,
+# and that meanwhile ``backward()`` computes gradients at a constant rate. Its comments say where
+# the times of ``backward()`` come from. (DDP's authors report that its speed grows almost linearly
+# up to 256 GPUs: `Li et al. 2020 <https://arxiv.org/abs/2006.15704>`__.)
 #
 # .. run::
 #    :expect: (?s)gpt-micro .* 24\.7 +24\.7\n.*ResNet-50 .* 120\.0 +176\.7 +265\.9\n.* 60\.0 +713\.3 +770\.2

@@ -28,8 +28,8 @@ minGPT training
 # The validation loss is the loss of a text that the model does not train on. It may be lower than
 # the training loss above it, which is that of a single batch. :doc:`5a_exact` explains the rest of
 # both lines. ``mingpt.sample`` lets the model write: it draws a character from the prediction,
-# appends it, and predicts again. After 60 steps, the model knows only which characters are
-# frequent.
+# appends it, and predicts again. After 60 steps, the model knows little more than which characters
+# are frequent.
 #
 # The first edit is here, the other ten on the next four pages:
 # :doc:`5a_exact`, :doc:`5b_robust`, :doc:`5c_fast` and :doc:`5d_gpus`.

@@ -106,7 +106,7 @@ Fast training
 #
 # .. lesson-diff:: mingpt
 #    :edit: waste-nothing
-#    :confirmed: 550ee2a30e8a
+#    :confirmed: 26c720534f75
 #
 #    If ``bucket_cap_mb`` is set, the first bucket is as large as the others, so this model needs
 #    one all-reduce per step. In our measurements with two processes, a second all-reduce made the
@@ -117,7 +117,7 @@ Fast training
 #    ``_load_checkpoint`` makes one pass and ignores its gradients.
 #
 #    With ``gradient_as_bucket_view`` the gradients lie in the buckets, which saves one copy per
-#    step and the memory of one set of gradients.
+#    step and, without accumulation, the memory of one set of gradients.
 #
 #    ``--compile`` fuses the small operations between the matrix products, and those of the loss,
 #    into few kernels. Within DDP, the compiler cuts the graph where buckets end: then DDP sends a

@@ -135,10 +135,42 @@ Local SGD and DiLoCo: averaging the weights now and then
 #    :alone:
 #
 #    torchrun --standalone --nproc_per_node=2 -m docs.labs.sync_every 20
-#
-# Between two averages the ranks drift apart. Still, the loss stays that of DDP, because the problem
-# is linear and both ranks see the same kind of data. A deep model may lose accuracy: see "A GPT on a
-# slow link".
+
+# %%
+import re
+
+import lab
+
+log = lab.run("torchrun --standalone --nproc_per_node=2 -m docs.labs.sync_every 20")
+found = re.findall(r"every (\d+) +\|.*\| +([\d.]+) x", log)
+steps, speeds = [int(n) for n, _ in found], [float(speed) for _, speed in found]
+log = lab.run("torchrun --standalone --nproc_per_node=2 -m docs.labs.drift 64")
+drifts = {name: [*map(float, row.split())] for name, row in re.findall(r"(every \d+) \| (.+)", log)}
+
+figure, (left, right) = lab.picture(
+    "Left: speed as a multiple of DDP's, "
+    + ", ".join(f"{speed} with N = {n}" for n, speed in zip(steps, speeds, strict=True))
+    + ". Right: how far the weights of two ranks are apart after each step: up to "
+    + ", ".join(f"{max(row):.3f} if they average {name} steps" for name, row in drifts.items())
+    + ", and 0 after each average.",
+    height=2.4,
+    columns=2,
+)
+left.plot(steps, speeds, "o-")
+left.axhline(1, color=lab.COLORS[1], linewidth=1, linestyle="--")
+left.annotate("DDP", (steps[-1], 1), ha="right", va="bottom", color=lab.COLORS[1])
+left.set(xlabel="N, steps per average", ylabel="speed / DDP's", xscale="log", ylim=(0, None))
+left.set_xticks(steps, steps)
+left.minorticks_off()
+for name, row in drifts.items():
+    right.plot(range(1, len(row) + 1), row, label=name, linewidth=1.2)
+right.set(xlabel="step", ylabel="distance of the ranks", ylim=(0, 0.11))  # room for the legend
+right.legend()
+
+# %% [markdown]
+# Between two averages the ranks drift apart, and further with a larger N. Still, the loss stays that
+# of DDP, because the problem is linear and both ranks see the same kind of data. A deep model may
+# lose accuracy: see "A GPT on a slow link".
 #
 # N = 1 is slower than DDP, because it sends two messages per step, one for the weights and one for the
 # bias, where DDP sends one. A larger N gains a lot, because this tiny model spends most of a step
@@ -297,12 +329,33 @@ Local SGD and DiLoCo: averaging the weights now and then
 #
 #    python -m docs.labs.diloco_gpt
 #
+# DDP has the lowest loss:
+
+# %%
+log = lab.run("python -m docs.labs.diloco_gpt")
+points = {
+    name: (float(sent), float(loss))
+    for name, sent, loss in re.findall(r"(?m)^(\w+) +\| +([\d.]+) MB \| loss ([\d.]+)", log)
+}
+
+figure, axes = lab.picture(
+    "Loss after equal tokens against the bytes that a node sent. "
+    + "; ".join(f"{name}: {sent:.3g} MB, {loss:.3f}" for name, (sent, loss) in points.items()),
+    height=2.4,
+)
+for name, (sent, loss) in points.items():
+    axes.plot(sent, loss, "o", color=lab.COLORS[name == "DDP"], markersize=8)
+    axes.annotate(name, (sent, loss), (9, 0), textcoords="offset points", va="center")
+axes.set(xlabel="MB sent by node1", ylabel="loss", xscale="log", xlim=(1, 1000))
+axes.set_xticks((1, 10, 100, 1000), ("1", "10", "100", "1,000"))
+axes.margins(y=0.2)
+
+# %% [markdown]
 # **Bytes.** The network device of node1 counts them. DDP sends the gradients at each of 1,000
 # steps, and the other two send the weights at every hundredth.
 #
-# **Loss.** DDP has the lowest. Training apart raises it by a few percent, and the outer optimizer
-# wins part of that back. We chose the lab's momentum, 0.8, by this loss, so do not read DiLoCo's
-# lead as a rule.
+# **Loss.** Training apart raises the loss by a few percent, and the outer optimizer wins part of
+# that back. We chose the lab's momentum, 0.8, by this loss, so do not read DiLoCo's lead as a rule.
 #
 # **Wall time.** On this link, DDP's bytes alone take 23 s, and DiLoCo's a quarter of a second.
 #

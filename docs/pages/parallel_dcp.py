@@ -175,7 +175,7 @@ Checkpoints in shards: save without waiting
 # objects from host memory, so give it a group over gloo.
 #
 # **"Missing key in checkpoint state_dict".** The dictionary given to ``dcp.load`` has a name that was
-# not saved: before its first step, an optimizer's ``state_dict()`` has no state.
+# not saved. For example, a save before the first step has no state of the optimizer.
 #
 # **The learning rate starts again.** DCP puts a loaded number into the dictionary, not into your
 # variable: copy it back.

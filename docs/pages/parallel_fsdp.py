@@ -27,7 +27,7 @@ FSDP: each process keeps a shard
 #
 # .. lesson-diff:: fsdp
 #    :edit: shard-each-block
-#    :confirmed: 0f6d24b33359
+#    :confirmed: 28e585a6fd17
 #
 #    **The shards.** ``fully_shard`` moves the weights of a module to the device, and replaces each
 #    by a ``DTensor`` with this process's shard, a part of its rows. What one call covers is

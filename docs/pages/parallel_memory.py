@@ -167,7 +167,7 @@ figure.legend(loc="outside upper right", ncols=2)
 #
 # .. page-end:: parallel_memory
 #    :next: :doc:`parallel_zero`, which divides the other three parts among the processes
-#    :also: torch.utils.checkpoint.checkpoint, torch.autograd.graph.saved_tensors_hooks
+#    :also: torch.autograd.graph.saved_tensors_hooks
 #
 #    You can now say what fills a GPU, and which remedy makes which of the four smaller.
 #

@@ -230,7 +230,7 @@ axes.legend()
 # -------------------
 #
 # **Out of memory, though it should fit.** For fragments and NCCL's buffers, ``predict`` only leaves
-# 10 %. Start with one block fewer, and read ``max_memory_allocated`` (:doc:`5d_gpus`).
+# 10 %. Start with one block fewer, and read ``torch.cuda.max_memory_allocated()``.
 #
 # **Half as fast as predicted.** Measure the share of the peak on one GPU first, and pass it as
 # ``--share``. If one GPU is slow, the network is not to blame.

@@ -39,10 +39,12 @@ Two dimensions: FSDP and tensor parallelism together
 #    So here each norm becomes an ordinary tensor first. ``foreach=False`` scales one gradient at a
 #    time, since the meshes cannot be mixed there either.
 #
-#    **Nothing else changes.** ``full_tensor`` collects shards from both dimensions, and
-#    ``distribute_tensor`` cuts by both, so the file is again that of DDP and FSDP.
+#    **The gradients** are sent once per step, as in FSDP.
 #
-# Each of four processes keeps a quarter of the model, and the losses are those of
+#    **The file** is still that of DDP and FSDP: ``full_tensor`` collects shards from both
+#    dimensions, and ``distribute_tensor`` cuts by both.
+#
+# Each of four processes keeps about a quarter of the model, and the losses are those of
 # :doc:`parallel_tensor`. torch writes warnings about this mesh, which ``grep`` leaves out here:
 #
 # .. run::

@@ -105,6 +105,36 @@ ZeRO by hand: a shard of everything
 #
 #    python -m tools.series run --probe zero_by_hand@3 5 5
 
+# %%
+import re
+
+import lab
+
+KINDS = ("weights", "gradients", "state")
+stages = {"DDP": [21, 21, 21]}
+logs = (
+    lab.run("python -m tools.series run --probe zero_by_hand@1 5 5"),
+    lab.run("python -m tools.series run --probe zero_by_hand@2 5 5"),
+    lab.run("python -m tools.series run --probe zero_by_hand@3 5 5"),
+)
+for number, log in enumerate(logs, 1):
+    found = re.search(r"keeps (\d+) weights, (\d+) gradients, (\d+) of state", log)
+    stages[f"ZeRO {number}"] = [int(count) for count in found.groups()]
+
+told = "; ".join(f"{name} {sum(counts)}" for name, counts in stages.items())
+figure, axes = lab.picture(
+    f"The numbers that each of two processes keeps between two steps, for 21 weights, without DDP's buckets: {told}.",
+    height=2.2,
+)
+left = [0] * len(stages)
+for kind, counts in zip(KINDS, zip(*stages.values(), strict=True), strict=True):
+    drawn = axes.barh(list(stages), counts, left=left, label=kind)
+    axes.bar_label(drawn, label_type="center")
+    left = [before + count for before, count in zip(left, counts, strict=True)]
+axes.invert_yaxis()
+axes.set(xlabel="numbers per process")
+figure.legend(loc="outside upper right", ncols=3)
+
 # %% [markdown]
 # The same result
 # ---------------
@@ -167,7 +197,7 @@ ZeRO by hand: a shard of everything
 #
 # .. page-end:: parallel_zero
 #    :next: :doc:`parallel_fsdp`, which does this for a GPT, block by block
-#    :also: torch.distributed.reduce_scatter, torch.distributed.all_gather, torch.distributed.optim.ZeroRedundancyOptimizer
+#    :also: torch.distributed.optim.ZeroRedundancyOptimizer
 #
 #    You can now say who keeps what in each stage of ZeRO, and what each stage sends.
 #

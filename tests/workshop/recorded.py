@@ -44,6 +44,7 @@ UNREAD = {
     "epoch",
     "evaluation",
     "first_loss",
+    "labels",
     "loading",
     "losses",
 }

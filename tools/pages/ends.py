@@ -83,7 +83,7 @@ def lines(lessons: Series, page: str, following: str, also: str = "") -> list[st
         more = f" :doc:`workshop` also has {hunts} bug hunts in this script."
         found.append(start + more * bool(hunts))
     found.append(f"**Read next:** {following}.")
-    linked = [*apis(lessons, page), *filter(None, map(str.strip, also.split(",")))]
+    linked = dict.fromkeys([*apis(lessons, page), *filter(None, map(str.strip, also.split(",")))])
     if linked:
         links = ", ".join(f":torch:`{name}`" for name in linked)
         found.append(f"**In PyTorch's documentation:** {links}.")

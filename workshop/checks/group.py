@@ -3,7 +3,7 @@
 import re
 
 from ddp_doctor.recorded_run import lost
-from ddp_doctor.rules.endings import calls, differences
+from ddp_doctor.rules.calls import calls, differences
 from ddp_doctor.rules.wording import ranks
 
 from ..verdicts import check

@@ -30,6 +30,18 @@ def at_save():
 
 @recorder.guarded
 def _note():
+    held = {}
+    for name, tensors, _ in _found():
+        held.setdefault(name, []).append(sorted(map(fingerprint, tensors)))
+    recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=held)
+
+
+def averages():
+    """By description, models, dicts and lists whose tensors all have the shape of a weight."""
+    return {name: one for name, tensors, one in _found(alike=True)}
+
+
+def _found(alike=False):
     objects = gc.get_objects()  # isinstance would ask a proxy, which may answer with an import
     modules = [one for one in objects if issubclass(type(one), torch.nn.Module)]
     optimizers = [one for one in objects if issubclass(type(one), torch.optim.Optimizer)]
@@ -39,10 +51,10 @@ def _note():
     own.add(id(objects))
     kept = [one for one in objects if type(one) in (dict, list) and len(one) > 1]
     kept = [one for one in kept if id(one) not in own]
-    held = {}
-    for name, tensors in [*_of_modules(modules, trained), *_of_dicts(kept, trained)]:
-        held.setdefault(name, []).append(sorted(map(fingerprint, tensors)))
-    recorder.fact("beside", step=recorder.counts.get("step", 0) + 1, held=held)
+    shapes = {p.shape for p in trained}
+    for found in [*_of_modules(modules, trained), *_of_dicts(kept, trained)]:
+        if not alike or shapes.issuperset(tensor.shape for tensor in found[1]):
+            yield found
 
 
 def _of_modules(modules, trained):
@@ -57,7 +69,7 @@ def _of_modules(modules, trained):
             tensors += [b for name, b in part._buffers.items() if name not in passing]
         # Not the buffers of a trained model: the first pass after a load has changed BatchNorm's.
         if tensors and all(_is_plain(t) and id(t) not in trained for t in tensors):
-            yield f"{type(one).__name__} ({len(tensors)} tensors)", tensors
+            yield f"{type(one).__name__} ({len(tensors)} tensors)", tensors, one
 
 
 def _of_dicts(kept, trained):
@@ -75,7 +87,7 @@ def _of_dicts(kept, trained):
             continue
         if _resemble(tensors, plain):
             kind = f"dict with {next(iter(one))!r}" if named else "list"
-            yield f"a {kind} ({len(one)} tensors)", tensors
+            yield f"a {kind} ({len(one)} tensors)", tensors, one
 
 
 def _resemble(tensors, weights):

@@ -8,7 +8,7 @@ import threading
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import around, beside, exceptions, imports, optimizers, passes, places, system
-from _ddp_doctor.fingerprints import fingerprint, part, region, rounded, tensors_in
+from _ddp_doctor.fingerprints import fingerprint, is_part, part, region, rounded, tensors_in
 
 
 def watch():
@@ -92,6 +92,7 @@ def _note_file(obj=None, f=None, *_, together=False, tensors=None, **named):
         "saved", path=name and recorder.place(name), existed=_existed, together=together,
         thread=thread, content=content, names=_names(passes.model), gpus=places.gpus_of(obj),
         where=recorder.where(), caller=recorder.caller(),
+        shards=sum(map(is_part, tensors_in(obj))),
         **(_earlier(saved) if thread else _now(saved, recent)),
     )  # fmt: skip
 

@@ -46,6 +46,7 @@ def watch():
         replace(name, lambda call, notes=notes, own=own: around(call, *notes, **own))
     totals = reductions.note_before, reductions.note_after
     replace("all_reduce", lambda call: around(call, *totals, hides=False))
+    replace("all_reduce", lambda call: around(call, reductions.note_names, hides=False))
     for name in ("send", "recv", "isend", "irecv"):
         replace(name, lambda send: around(send, _note_peer))
     replace("init_process_group", lambda join: around(join, _note_joining, _note_joined))

@@ -74,6 +74,11 @@ KINDS = {
     ),
     "dropped": _kind("an asynchronous collective was called, and its handle thrown away", "where"),
     "resummed": _kind("an all_reduce got the sum that the last one had left, and more", "where"),
+    "labels": _kind(
+        "call n of an all_reduce of few numbers in this line; own: texts, lists of texts and keys"
+        " in the variables there",
+        "n where own",
+    ),
     "untied": _kind("FSDP shards a parameter that an earlier unit has sharded, too", "where"),
     "peer": _kind("a tensor was sent to one rank, or received; inside: a forward pass", "inside"),
     # passes
@@ -107,6 +112,10 @@ KINDS = {
     ),
     "backward": _kind("a backward pass began; of a process alone, not of each", "where"),
     "losses": _kind("of backward passes, from number `first`, if there are ranks", "first values"),
+    "moved": _kind(
+        "averages of the weights, by description, moved between two backward passes of step 2",
+        "names where",
+    ),
     "graphs": _kind(
         "at a step, all graphs of the first steps are alive; names: of variables that lead to"
         " them, each with the first line of its function and its type",
@@ -160,8 +169,9 @@ KINDS = {
     "scheduled": _kind(
         "at the end, of a scheduler; where: it was made; steps: of its optimizer; early: calls"
         " before the first of these, and the line of one; changed, lowest:"
-        " the steps until its rate changed last, and was lowest; low, top: rates",
-        "type where calls early steps changes changed lowest low top rate",
+        " the steps until its rate changed last, and was lowest; low, top: rates; numbers: whole"
+        " ones that it has",
+        "type where calls early steps changes changed lowest low top rate numbers",
     ),
     "cleared": _kind("zero_grad cleared what a backward pass had left for a step", "where"),
     "clipped": _kind("gradients were clipped while they were scaled", "scale where"),
@@ -202,6 +212,10 @@ KINDS = {
         "persistent workers have a copy of the dataset with other values of these attributes",
         "loader nth dataset names where",
     ),
+    "together": _kind(
+        "several workers have read files that the dataset held open, in these attributes",
+        "loader names workers made",
+    ),
     "content": _kind("fingerprints of samples, by index", "loader nth indices rows"),
     "yielded": _kind("a batch of samples without an index", "loader nth workers print"),
     "cut": _kind("all_gather got a tensor that requires a gradient, and gives none", "where"),
@@ -211,10 +225,11 @@ KINDS = {
         " the model's state_dict; weights: the share of those of one optimizer; halves: their"
         " fingerprints, if they are halves there; parts: of each of the last optimizers, the shares"
         " of its weights and state, and its tensors of state (kept); made: the steps of each;"
-        " together: by all ranks; gpus: where tensors are; thread: not the main one;"
+        " shards: tensors of which it has this rank's part; together: by all ranks; gpus: where"
+        " tensors are; thread: not the main one;"
         " caller: a line of another file",
         "path existed together thread content names weights halves parts made step where caller"
-        " gpus",
+        " gpus shards",
     ),
     "loaded": _kind(
         "path: None for memory; behind: the file behind a link; error: of torch.load, which the"
@@ -227,7 +242,13 @@ KINDS = {
         " both; renamed: that differ by a prefix; numbers: of the model; missing, unexpected: one",
         "model type given matched wanted renamed numbers missing unexpected where",
     ),
-    "opened": _kind("a file to write to; existed: and it is written anew", "path existed"),
+    "own": _kind(
+        "load_state_dict got the model's own tensors, which `where` had kept after step `taken`",
+        "taken step where",
+    ),
+    "opened": _kind(
+        "a file to write to; existed: and it is written anew", "path existed where"
+    ),
     "removed": _kind("a file was deleted", "path"),
     "elsewhere": _kind("a file to write to, outside the user's folders and caches", "path"),
     "renamed": _kind("synced: fsync came before", "source path synced"),

@@ -3,6 +3,7 @@
 import array
 import collections
 import dis
+import functools
 import itertools
 import os
 import re
@@ -10,7 +11,7 @@ import weakref
 import zlib
 
 import _ddp_doctor as recorder
-from _ddp_doctor import draws, passes, samplers, sketches
+from _ddp_doctor import draws, open_files, passes, samplers, sketches
 from _ddp_doctor.fingerprints import fingerprint, tensors_in
 from _ddp_doctor.sketches import length
 from torch.utils.data import (
@@ -45,6 +46,7 @@ class Epoch:
     def __init__(self, loader, nth):
         self.loader, self.nth, self.where = loader, nth, recorder.where()
         self.iterator = lambda: None  # a weak reference
+        self.note_moved = bool  # becomes a call of open_files
         self.indices, self.taken, self.whole = array.array("q"), 0, False
         self.coming = collections.deque()  # batches that were drawn and not yet taken
         self.did = dict.fromkeys(DID, 0)  # with its batches, or with others beside them
@@ -63,6 +65,7 @@ class Epoch:
         if self.nth < EPOCHS:
             (recorder.notes / name).write_bytes(self.indices.tobytes())
         _settle()
+        self.note_moved()
         backwards = self.backwards + recorder.counts.get("backward", 0)
         recorder.fact(
             "epoch", loader=self.loader, nth=self.nth, drawn=len(self.indices), taken=self.taken,
@@ -104,6 +107,10 @@ def _prepare(loader):
         _epochs.pop(key).end()
     epoch = Epoch(number, recorder.count(f"iterations of loader {number}") - 1)
     draws.coming = number, epoch.nth
+    if files := open_files.positions(loader):
+        epoch.note_moved = functools.partial(
+            open_files.note_moved, loader, files, number, _made.get(loader)
+        )
     _coming[-1] = epoch
 
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import _ddp_doctor as recorder
 import torch
-from _ddp_doctor import beside, draws, partings, passes, seeds
+from _ddp_doctor import beside, draws, micro_batches, partings, passes, seeds
 from _ddp_doctor.fingerprints import fingerprint, is_part, local, rounded, some, tensors_in
 from torch.optim import optimizer as hooks
 
@@ -109,6 +109,7 @@ def made(optimizer):
 @recorder.guarded
 def _note_zeroed(owner, *_, **__):
     """A model's own zero_grad counts for all optimizers of its parameters."""
+    micro_batches.note_zeroed()
     made, module = recorder.counts.get("backward", 0), isinstance(owner, torch.nn.Module)
     own = {*map(id, owner.parameters() if module else parameters_of(owner))}
     for opt, (optimizer, _) in _recent.items():

@@ -9,7 +9,7 @@ from traceback import walk_stack
 import _ddp_doctor as recorder
 import torch
 import torch.distributed as dist
-from _ddp_doctor import causality, kept
+from _ddp_doctor import causality, kept, micro_batches
 from _ddp_doctor.fingerprints import fingerprint, local, tensors_in
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -249,6 +249,7 @@ def _begin_backward(tensors=(), *_, **__):
         recorder.call("backward", where=recorder.where())
     if several:
         _note_loss(number, tensors_in([tensors]))
+    micro_batches.note_backward()
 
 
 def _end_backward(tensors=(), *_, **__):

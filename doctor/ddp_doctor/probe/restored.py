@@ -1,21 +1,26 @@
 """Watch for how many keys of a state_dict a model has a place, and where schedules are made."""
 
+import collections
 import functools
+import inspect
 import weakref
 
 import _ddp_doctor as recorder
 import torch
 from _ddp_doctor import around, optimizers
+from _ddp_doctor.fingerprints import local, tensors_in
 
 MOST = 200  # loads to record: a target network may be loaded in each step
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 _numbers = weakref.WeakKeyDictionary()  # of the models into which something did not fit
+_taken = collections.deque(maxlen=20)  # state_dicts: a weak reference, steps, loads, and a line
 _schedules, _number = [], weakref.WeakKeyDictionary()  # the second by scheduler
 
 
 def watch():
     torch.nn.Module.load_state_dict = _watched(torch.nn.Module.load_state_dict)
+    recorder.watch(torch.nn.Module, "state_dict", then=_note_taken, hides=False)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.__init__ = around(scheduler.__init__, after=_note_schedule)
     scheduler.step = around(scheduler.step, after=_note_rate)
@@ -26,11 +31,32 @@ def _watched(load):
     @functools.wraps(load)
     def wrapped(self, state_dict, *rest, **options):
         given = [*state_dict]  # a hook may take keys out
+        _note_own(self, state_dict)
+        recorder.count("loads")
         result = load(self, state_dict, *rest, **options)
         _note_places(self, given, result)
         return result
 
     return wrapped
+
+
+@recorder.guarded
+def _note_taken(state, module, *rest, destination=None, **_):
+    if not rest and destination is None and isinstance(state, collections.OrderedDict):
+        done = [recorder.counts.get(kind, 0) for kind in ("step", "loads")]
+        _taken.append((weakref.ref(state), *done, recorder.where()))
+
+
+@recorder.guarded
+def _note_own(model, state):
+    """A state_dict that was kept has the memory of the weights: it is what they are now."""
+    made, loads = (recorder.counts.get(kind, 0) for kind in ("step", "loads"))
+    for taken, steps, loaded, where in _taken:
+        if taken() is state and (steps, loaded) != (made, loads):
+            own = {local(t).data_ptr() for t in (*model.parameters(), *model.buffers())}
+            kept = [local(t).data_ptr() for t in tensors_in(state) if t.numel()]
+            if own.issuperset(kept) and recorder.count("own state") == 1:
+                recorder.fact("own", taken=steps, step=made, where=where)
 
 
 @recorder.guarded
@@ -76,6 +102,7 @@ class Schedule:
     def __init__(self, scheduler):
         self.optimizer, self.where = weakref.ref(scheduler.optimizer), recorder.where()
         self.type, self.calls, self.changes = type(scheduler).__name__, 0, 0
+        self.numbers = sorted({*_numbers_of(scheduler)})
         self.early = [0, None]
         self.rate = self.top = self.low = self.begin()
         self.steps = self.changed = self.lowest = 0  # the optimizer's steps until then
@@ -100,6 +127,18 @@ class Schedule:
             self.low, self.lowest = rate, self.changed
 
 
+def _numbers_of(scheduler):
+    """The whole numbers from which it may compute a rate: one may be the steps that are planned."""
+    known = [{**vars(scheduler), "last_epoch": 0, "_step_count": 0}]
+    for function in known[0].get("lr_lambdas", ()):
+        known.append(getattr(function, "keywords", {}))  # of a partial one, as in Transformers
+        function = getattr(function, "func", function)
+        if hasattr(function, "__code__"):
+            read = inspect.getclosurevars(function)
+            known += [read.nonlocals, read.globals]
+    return [one for names in known for one in names.values() if type(one) is int and one > 7]
+
+
 @recorder.guarded
 def _note_schedule(scheduler, *_, **__):
     _number[scheduler] = len(_schedules)
@@ -120,5 +159,5 @@ def _write_schedules():
                 "scheduled", type=one.type, where=one.where, calls=one.calls, early=one.early,
                 steps=one.steps,
                 changes=one.changes, changed=one.changed, lowest=one.lowest, low=one.low,
-                top=one.top, rate=one.rate,
+                top=one.top, rate=one.rate, numbers=one.numbers[:50],
             )  # fmt: skip

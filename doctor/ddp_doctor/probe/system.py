@@ -110,7 +110,7 @@ def _audit(event, args):
         over = args[2] & os.O_TRUNC and os.path.exists(path)
         (overwritten.add if over else overwritten.discard)(path)
         if path.startswith(tuple(homes)):
-            fact("opened", path=place(args[0]), existed=bool(over))
+            fact("opened", path=place(args[0]), existed=bool(over), where=recorder.where())
         elif not path.startswith(_CACHES) and path not in _elsewhere and len(_elsewhere) < 100:
             _elsewhere.add(path)
             fact("elsewhere", path=path)

@@ -7,10 +7,11 @@ from itertools import pairwise
 from ..recorded_run import matched
 from ..rule import rule
 from .replicas import is_sharded
-from .wording import lines_with, ranks, times
+from .wording import lines_with, times
 
 LOADS = re.compile(r"\b(torch|dcp|checkpoint|fabric|pickle)\.load\(|\bload_(checkpoint|state)\("
                    r"|\b(load_file|safe_open)\(|resume\w*=")  # fmt: skip
+TOTALS = 1024  # bytes that an evaluation reduces
 ZIP = b"PK"  # torch.save writes a zip archive
 
 
@@ -46,28 +47,9 @@ def final(run, fact):
     return path
 
 
-def _called(fact):
+def called(fact):
     """Whose call of a helper it was: there it is mostly to be changed."""
     return f"; called from {fact['caller']}" if fact["caller"] else ""
-
-
-@rule("error")
-def several_writers(run):
-    """Several ranks write the same file.
-
-    They write at the same time, so the file may be damaged. Let rank 0 save, and the others
-    continue.
-    """
-    writers = defaultdict(dict)
-    for worker, fact, path in saves(run):
-        for name in (path, fact["path"]):  # if one rank's renaming fails, only the second is equal
-            if not fact["together"]:
-                writers[worker.node, name].setdefault(worker.rank, (worker, fact))
-    for (_, path), those in writers.items():
-        if len(those) > 1:
-            workers = [worker for _, (worker, _) in sorted(those.items())]
-            fact = those[max(those)][1]  # not rank 0's call, which may stay
-            yield f"{path}: written by {ranks(workers)}{_called(fact)}", fact["where"]
 
 
 @rule("warning")
@@ -87,7 +69,7 @@ def in_place(run):
             over[path].append(fact)
     if over:
         path, (fact, *more) = max(over.items(), key=lambda one: len(one[1]))
-        yield f"{path}: overwritten {times(1 + len(more))}{_called(fact)}", fact["where"]
+        yield f"{path}: overwritten {times(1 + len(more))}{called(fact)}", fact["where"]
 
 
 @rule("warning")
@@ -134,14 +116,14 @@ def state_missing(run):
     if saved < every:
         fact, path = places[-1]
         yield (
-            f"{path} has {saved} of {every} tensors of optimizer state{_called(fact)}"
+            f"{path} has {saved} of {every} tensors of optimizer state{called(fact)}"
         ), fact["where"]
     keys = {leaf["path"].rpartition("/")[2] for fact in states for leaf in fact["content"]}
     scales = any(worker.counts.get("scaler") for worker in run.trained)
     if places and scales and "_growth_tracker" not in keys:
         with_state = [one for one in places if any(_has(p, "state") for p in one[0]["parts"])]
         fact, path = (with_state or places)[-1]
-        yield f"{path} has no state of the GradScaler{_called(fact)}", fact["where"]
+        yield f"{path} has no state of the GradScaler{called(fact)}", fact["where"]
 
 
 def _resumes(run):
@@ -213,6 +195,25 @@ def keys_unmatched(run):
                 ), one["where"]
 
 
+@rule("error")
+def kept_without_copy(run):
+    """Weights that were kept are loaded back, which changes nothing.
+
+    `state_dict()` does not copy: its tensors are the weights, which training changes further. Keep
+    `copy.deepcopy(model.state_dict())`.
+    """
+    for worker in run.trained:
+        for fact in worker.all("own"):
+            earlier = [one for one in worker.facts if one["t"] < fact["t"]]
+            steps = [one["t"] for one in earlier if one["kind"] in ("backward", "step")]
+            since = [one for one in earlier if one["t"] > max(steps, default=0)]
+            # DCP, or an average over the ranks, may have written into these tensors.
+            if not any(one["kind"] == "loaded" or one.get("bytes", 0) > TOTALS for one in since):
+                told = f"kept after step {fact['taken']}, loaded after step {fact['step']}"
+                yield told, fact["where"]
+                return
+
+
 @rule("warning")
 def loads_to_one_gpu(run):
     """Several ranks load a checkpoint onto the GPU of one.
@@ -254,7 +255,7 @@ def last_steps_lost(run):
     if regular and lost > 1 and 0.1 * min(gaps) < lost < min(gaps):
         yield (
             f"{end:,} steps ran, the last checkpoint has {steps[-1]:,}: {lost:,} are lost"
-            f"{_called(by_step[steps[-1]])}"
+            f"{called(by_step[steps[-1]])}"
         ), by_step[steps[-1]]["where"]
 
 

@@ -2,13 +2,13 @@
 
 import re
 import signal
-from itertools import zip_longest
 
 from ..jobs import starters
-from ..recorded_run import Worker, lost, matched, shown
+from ..recorded_run import lost, matched, shown
 from ..rule import rule
+from .calls import calls, differences, in_a_row, named
 from .drawn_samples import loadings
-from .wording import branches, constants, exception, lines_with, ranks, trees, where
+from .wording import branches, constants, exception, left_at, lines_with, ranks, trees, where
 
 NOT_OURS = ("ChildFailedError", "ProcessExitedException", "SignalException", "KeyboardInterrupt")
 
@@ -37,12 +37,16 @@ def calls_differ(run):
     for number, (one, mine), (other, theirs) in differences(workers):
         if mine and theirs:
             known = {call["where"] for call in calls(other)}
-            yield (
-                f"call {number}: {one.name} {_named(mine)}, {other.name} {_named(theirs)}"
-            ), (theirs if mine["where"] in known else mine)["where"]
+            place = (theirs if mine["where"] in known else mine)["where"]
+            again, loop = in_a_row(run, number, one, other)
+            told = f"call {number}: {one.name} {named(mine)}, {other.name} {named(theirs)}{again}"
+            for who, inside, outside in ((other, mine, theirs), (one, theirs, mine)):
+                if not loop and (left := left_at(run, inside["where"], outside["where"])):
+                    yield f"{told}; {who.name} alone may have left the loop here", left, TOGETHER
+            yield told, loop or place
         elif run.first("hung"):
             who, call = (one, mine) if mine else (other, theirs)
-            yield f"{who.name} makes call {number}, {_named(call)}, alone", call["where"]
+            yield f"{who.name} makes call {number}, {named(call)}, alone", call["where"]
 
 
 @rule("error")
@@ -163,39 +167,6 @@ def _all_wait_long(run):
 
 def _call(fact):
     return f"{fact.get('what', fact['kind'])} ({fact['where']})"
-
-
-def differences(workers: list[Worker]):
-    """Where each rank's calls first differ from rank 0's: the number, and a rank and call twice.
-
-    A call is None after a rank's last one.
-    """
-    first = calls(workers[0]) if workers else []
-    for other in workers[1:]:
-        for number, (mine, theirs) in enumerate(zip_longest(first, calls(other)), 1):
-            if not (mine and theirs) or _kind(mine) != _kind(theirs):
-                yield number, (workers[0], mine), (other, theirs)
-                break
-
-
-def calls(worker: Worker) -> list[dict]:
-    """Its collectives of all ranks. A backward pass of DDP or FSDP is one, too."""
-    found, joins = [], False
-    for fact in worker.all("collective", "sharded", "backward"):
-        joins |= fact["kind"] == "sharded" or fact.get("what") == "DDP"
-        if joins if fact["kind"] == "backward" else fact.get("part") is False:
-            found.append(fact)
-    return found
-
-
-def _kind(call):
-    what = call.get("what", "backward")
-    return what, 0 if what == "DDP" else call.get("bytes", 0)  # DDP itself compares models
-
-
-def _named(call):
-    what, size = call.get("what", "backward"), call.get("bytes", 0)
-    return f"{what}{f' of {size:,} bytes' if size else ''} ({call['where']})"
 
 
 @rule("warning")

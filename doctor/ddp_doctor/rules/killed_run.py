@@ -33,6 +33,23 @@ def begins_its_epoch_again(run) -> int:
     return saved - begin if begin and end - begin == made and end == total(run.reference) else 0
 
 
+def skipped(run) -> tuple[int, int, str | None]:
+    """The batches that are taken and not trained on after a restart, those that the epoch had used
+    when it was saved, and the line of the loop.
+
+    Both are 0 if a step has no fixed number of batches.
+    """
+    epochs, after = epochs_of(run.reference.trained[0]) if again(run) else [], again(run)[:1]
+    now = next((epoch for worker in after for epoch in epochs_of(worker)), None)
+    made = {(epoch["taken"], epoch["did"]["step"], epoch["backwards"]) for epoch in epochs}
+    if not now or len(made) != 1 or not (save := last_save(run)) or not now["whole"]:
+        return 0, 0, None
+    taken, steps, backwards = made.pop()
+    if now["taken"] != taken or backwards != taken or taken % steps:
+        return 0, 0, None
+    return taken - now["backwards"], save["step"] % steps * taken // steps, now["where"]
+
+
 def resumed_from(run, failed=False):
     """The saves of the killed run whose files the second start has loaded. (None: from memory.)
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from ..rule import rule
 from .drawn_samples import epochs_of, indices_of, loaders_of, loadings
+from .wording import lines_with
 
 
 @rule("warning")
@@ -42,6 +43,20 @@ def _turn(run, epoch):
     turn = len({*drawn})
     alike = len(drawn) >= 2 * turn and drawn[turn:] == drawn[:-turn]
     return turn if turn > 8 and alike else 0
+
+
+@rule("error")
+def file_shared_by_workers(run):
+    """Several workers of a loader read a file that the dataset had opened before they started.
+
+    They share its position: what one reads, moves where the others read, so samples are mixed up
+    or broken. Keep the path in `__init__`, and open the file in `__getitem__`, once per worker.
+    """
+    for fact in run.all("together")[:1] if not lines_with(run, r"Lock\(\)") else ():
+        for name in fact["names"]:
+            line = next(iter(lines_with(run, rf"self\.{name}\s*=.*\(")), fact["made"])
+            if line not in lines_with(run, r"open\(.*[\"'][awx]"):  # they only write
+                yield f"{fact['workers']} workers read `{name}`, and its position moved", line
 
 
 @rule("note")

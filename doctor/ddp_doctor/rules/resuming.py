@@ -205,12 +205,15 @@ def _rates(run, rank, opt):
 
 @rule("warning")
 def resume_data(run):
-    """After a restart, the data begin at the start again.
+    """After a restart, the data do not continue where they were.
 
     Some batches are trained on twice, and others less often. Restore the epoch's number, the
-    position in it, and the random state that draws the batches.
+    position in it in batches, and the random state that draws these.
     """
-    if repeated := killed_run.begins_its_epoch_again(run):
+    skipped, used, loop = killed_run.skipped(run)
+    if 0 < skipped != used:
+        yield f"of the epoch, {skipped:,} batches are skipped, and {used:,} had been used", loop
+    elif repeated := killed_run.begins_its_epoch_again(run):
         begun = killed_run.again(run)[0].first("first")["where"]
         yield f"saved after {repeated:,} steps of an epoch, which begins again", begun
     before = {worker.rank: worker for worker in run.attempts[0].trained}

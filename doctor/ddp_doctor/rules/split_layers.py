@@ -83,3 +83,19 @@ def clipped_by_shard(run):
         yield f"the ranks' norms differ in all {len(norms)} looked-at steps; first {told}", (
             facts[0][0]["where"]
         )
+
+
+@rule("error")
+def saved_in_parts(run):
+    """One rank saves its parts of the tensors, and no rank saves the others.
+
+    The other ranks' weights are lost. `get_model_state_dict` with `full_state_dict=True`, called by
+    all ranks, returns whole tensors; `torch.distributed.checkpoint` saves all parts.
+    """
+    saved = [(worker, fact) for worker in run.ranks for fact in worker.all("saved")]
+    parts = [(w, fact) for w, fact in saved if fact.get("shards") and not fact["together"]]
+    begun = [(worker.first("first") or {}).get("parameters") for worker in run.ranks]
+    whole = len({str(one) for one in begun}) == 1  # the group that divides them has one rank
+    if len(run.ranks) > 1 and not whole and len({worker for worker, _ in parts}) == 1:
+        worker, fact = parts[0]
+        yield f"{worker.name} saves its parts of {fact['shards']} tensors", fact["where"]

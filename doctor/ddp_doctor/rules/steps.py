@@ -5,7 +5,7 @@ import re
 from ..rule import rule
 from .drawn_samples import epochs_of, stepped_on
 from .replicas import losses_of
-from .wording import lines_with, times, where
+from .wording import is_planned, lines_with, times, where
 
 
 @rule("error")
@@ -21,17 +21,6 @@ def not_causal(run):
                 "the targets are the inputs shifted by one, but another last token changes earlier "
                 f"outputs by up to {fact['moved']:.2g}"
             ), fact["where"]
-
-
-@rule("error")
-def clip_before_unscale(run):
-    """Gradients are clipped while the GradScaler's factor is in them.
-
-    The norm is thousands of times too large, so every step is clipped to almost nothing. Call
-    `scaler.unscale_(optimizer)` before you clip.
-    """
-    for fact in run.all("clipped")[:1]:
-        yield f"clipped while multiplied by {fact['scale']:,.0f}", fact["where"]
 
 
 @rule("warning")
@@ -155,6 +144,62 @@ def sync_every_microstep(run):
         each = worker.counts.get("forward", 0) >= passes  # DDP reduces only the first of a forward
         if one and each and passes >= 2 * steps > 0 and len(run.trained) > 1 and all(synced):
             yield f"{passes:,} backward passes for {steps:,} steps", where([worker], "backward")
+
+
+@rule("warning")
+def average_per_micro_batch(run):
+    """An average of the weights moves at each micro-batch, though they change only with a step.
+
+    It takes the same weights several times, so it follows faster than its decay says. Update it
+    once per step, after `optimizer.step()`.
+    """
+    sizes = {len(fact["parameters"]) for fact in run.all("first")}
+    moved = [(name, fact) for fact in run.all("moved") for name in fact["names"]
+             if any(f"({size} tensors)" in name for size in sizes)]  # fmt: skip
+    for name, fact in moved[:1]:
+        own = r"(?i)(ema|avera|avg|teacher|shadow)\w*(\.\w+)*\.(update|step)\w*\("
+        line = lines_with(run, own) or lines_with(run, r"\.lerp_\(")
+        yield (
+            f"{name} moved between two backward passes of step 2"
+        ), next(iter(line), fact["where"])
+
+
+@rule("error")
+def never_cleared(run):
+    """Gradients are not cleared between the steps, so each step has those of earlier ones, too.
+
+    Call `optimizer.zero_grad()` once per step: before the backward pass, or after the step.
+    """
+    by_hand = lines_with(run, r"\.grad\b[^=]*[^=!<>]=(?!=)|\.grad\.\w+_\(|zero_\(|del .*\.grad\b")
+    for worker in run.trained[:1]:
+        windows = (worker.first("last") or {}).get("windows", [])
+        sums = [since for _, passes, since, _, number in windows if since >= 2 * passes
+                for _ in range(number)]  # fmt: skip
+        place = where([worker], "step")
+        own = place in lines_with(run, r"opt\w*\.step\(|\.step\(\w*opt")  # not an engine's
+        if own and not by_hand and len(sums) > max(3, 0.8 * sum(one[-1] for one in windows)):
+            yield f"one step has the gradients of {max(sums):,} backward passes", place
+
+
+@rule("warning")
+def schedule_too_long(run):
+    """The learning rate's schedule is planned for the batches of all ranks together.
+
+    Each rank makes only its share of the steps, so the training ends long before the schedule. Take
+    the length of the loader that has the sampler, not of the dataset.
+    """
+    number, stops = len(run.trained), lines_with(run, r"^\s+break\b|\.should_stop\b")  # on purpose
+    for worker in run.trained[:1] if number > 1 and run.status == 0 else ():
+        for one in worker.all("scheduled"):
+            moves = one["changes"] > 0.5 * one["calls"] and one["rate"] > 0.2 * one["top"]
+            moves = moves and not stops and is_planned(run, one["where"])
+            nears = [[n for n in one["numbers"] if abs(n / one["calls"] / of - 1) < 0.03]
+                     for of in (1, number)]  # fmt: skip
+            if moves and one["calls"] > 7 and nears[1] and not nears[0]:
+                yield (
+                    f"{one['type']} made {one['calls']:,} of {nears[1][0]:,} steps, and ends with "
+                    f"the rate {one['rate']:.3g} of {one['top']:.3g}"
+                ), one["where"]
 
 
 CYCLES = ("CosineAnnealingWarmRestarts", "CyclicLR")

@@ -55,6 +55,24 @@ def lines_with(run: Run, pattern: str, file: str | None = None) -> list[str]:
     ]
 
 
+def totals_by_length(run: Run, place: str) -> list[str]:
+    """Where a function divides a total, to which it adds, by the length of a dataset: below a
+    place. A batch that a loop calls `data` is none."""
+    function, file, line = _function(run, place)
+    nodes = [*ast.walk(function)]
+    loops = [node.target for node in nodes if isinstance(node, ast.For | ast.comprehension)]
+    drawn = {one.id for loop in loops for one in ast.walk(loop) if isinstance(one, ast.Name)}
+    totals = {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and node.lineno >= line:
+            total, by = (ast.unparse(side) for side in (node.left, node.right))
+            names = re.fullmatch(r"len\(((?:\w+\.)*\w*(?:data|set))\)", by)
+            if names and names[1] not in drawn and total.removesuffix(".item()") in totals:
+                found.append(f"{file}:{node.lineno}")
+    return found
+
+
 def assigned(run: Run, place: str | None) -> str | None:
     """Where a function last assigned what its line `place` reads: of `loss.backward()`, the loss.
 
@@ -80,6 +98,54 @@ def branches(run: Run, place: str | None) -> tuple[str | None, str | None]:
         leaves = [node for node in inside if isinstance(node.body[-1], ast.Break | ast.Return)]
         return None, f"{file}:{leaves[0].lineno}" if len(leaves) == 1 else None
     return None, None
+
+
+def left_at(run: Run, inside: str, outside: str) -> str | None:
+    """Two lines of a function, one in a loop: the only `if` that leaves that loop."""
+    function, file, line = _function(run, inside)
+    other, other_file, after = _function(run, outside)
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+    loops = [loop for loop in loops if _has(loop, line) and not _has(loop, after)]
+    ifs = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.If)]
+    leaves = {node.lineno for node in ifs if isinstance(node.body[-1], ast.Break | ast.Return)}
+    same = ast.dump(function) == ast.dump(other) and file == other_file
+    return f"{file}:{leaves.pop()}" if same and len(leaves) == 1 else None
+
+
+def loop_around(run: Run, place: str) -> str | None:
+    """The innermost `for` of a function around one of its lines."""
+    function, file, line = _function(run, place)
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For) and _has(node, line)]
+    return f"{file}:{loops[-1].lineno}" if loops and loops[-1].lineno < line else None
+
+
+def is_planned(run: Run, place: str) -> bool:
+    """Whether a line makes a scheduler from a number of steps: not Noam's, whose number may be the
+    size of the model. torch's own but LambdaLR have no other number that is so large."""
+    function, _, line = _function(run, place)
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    texts = [ast.unparse(node) for node in calls if node.lineno == line]
+    texts = [text for text in texts if "LambdaLR(" in text]
+    return all(re.search(r"total|max_|steps|iters|plan|T_max|len\(", text) for text in texts)
+
+
+def reduced_before_backward(run: Run) -> list[str]:
+    """Where a function all-reduces a variable, divides it in place, and sends it backward."""
+    found = []
+    for path, tree in trees(run):
+        for scope in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            texts = [(n.lineno, ast.unparse(n)) for n in ast.walk(scope) if isinstance(n, ast.stmt)]
+            for line, text in sorted(texts):
+                if name := re.match(r"(?:\w+\.)*all_reduce\((\w+)[,)]", text):
+                    x = name[1]
+                    after = [(n, one) for n, one in sorted(texts) if n > line]
+                    divided = [n for n, one in after
+                               if re.match(rf"{x}(\.div_\(| /= |\.mul_\(1)", one)]  # fmt: skip
+                    back = [n for n, one in after if re.match(rf"(.*\({x}\)|{x})\.backward\(", one)]
+                    made = [n for n, one in after if re.match(rf"{x} = ", one)]
+                    if divided and back and divided[0] < back[0] and not made:
+                        found.append(f"{path}:{line}")
+    return found
 
 
 def _function(run, place):
