@@ -251,7 +251,7 @@ def resume_best(run):
     counts as the best, and its weights replace better ones. Save the value, and load it.
     """
     save = killed_run.last_save(run)
-    if not save or killed_run.ends_differently(run):
+    if not save or not run.reference or killed_run.ends_differently(run):
         return
     then = [(path, fact["step"]) for _, fact, path in saves(run.reference)]
     written = [fact for worker in killed_run.again(run) for fact in worker.all("saved")]

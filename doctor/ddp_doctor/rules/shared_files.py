@@ -1,6 +1,7 @@
 """Files of several ranks: who writes them, and who reads what another one writes."""
 
 from collections import defaultdict
+from operator import itemgetter
 
 from ..rule import rule
 from .calls import calls
@@ -58,7 +59,7 @@ def read_too_early(run):
     ranks.
     """
     for reader in run.ranks if not lines_with(run, WAITS) else ():
-        for read in reader.all("loaded"):
+        for read in filter(itemgetter("path"), reader.all("loaded")):
             for writer in run.ranks:
                 saved = [fact for fact in writer.all("saved") if _is_of(run, fact, read)]
                 last = max(saved, key=lambda fact: fact["t"], default=None)

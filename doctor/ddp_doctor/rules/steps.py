@@ -4,7 +4,7 @@ import re
 
 from ..rule import rule
 from .drawn_samples import epochs_of, stepped_on
-from .replicas import losses_of
+from .replicas import is_sharded, losses_of
 from .wording import is_planned, lines_with, times, where
 
 
@@ -154,7 +154,8 @@ def average_per_micro_batch(run):
     once per step, after `optimizer.step()`.
     """
     sizes = {len(fact["parameters"]) for fact in run.all("first")}
-    moved = [(name, fact) for fact in run.all("moved") for name in fact["names"]
+    known = [] if is_sharded(run) else run.all("moved")  # parts of one model are trained as another
+    moved = [(name, fact) for fact in known for name in fact["names"]
              if any(f"({size} tensors)" in name for size in sizes)]  # fmt: skip
     for name, fact in moved[:1]:
         own = r"(?i)(ema|avera|avg|teacher|shadow)\w*(\.\w+)*\.(update|step)\w*\("
