@@ -97,3 +97,13 @@ def test_the_output_shown_is_that_of_a_run():
     about = re.compile(r"(?<=loss \d\.\d{4})\d|[\d,]+ samples/s")
     shown, printed = (about.sub("", text).splitlines() for text in (block[2], ran.output))
     assert [line for line in shown if line != "..."] == [line for line in printed if line in shown]
+
+
+def test_the_kill_shown_is_that_of_the_front_page():
+    """In order, up to the times."""
+    kill, resume = re.findall(r"(?m)^ *[\d.]+ s \| (.*)$", README)
+    runs = Recordings(ROOT).of_pages["index"]
+    (output,) = (
+        one.output for lines in runs for one in runs[lines][0].ran if "kill.py" in one.line
+    )
+    assert output.index(f"| {kill}\n") < output.index(f"| {resume}\n")

@@ -2,7 +2,7 @@
 footer; and llms.txt, the list of all pages as text.
 
 The names are the pages' titles, and the order is that of the toctrees of index, of which the first
-is the series: its pages are numbered chapters.
+two are the parts of the series: their pages are numbered chapters.
 
 `repository` in conf.py is the address of the repository, such as https://github.com/you/name.
 Links to it, to its issues and to the source of a page exist only if it is set.
@@ -23,6 +23,7 @@ from .fold import fold
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS, LINES = 200, 25  # read per minute: words of prose; lines of code, output or a table
+PARTS = 2  # of the series, each a toctree
 SHORT = 200  # characters of a description: search engines cut longer ones
 
 
@@ -30,9 +31,13 @@ def toctrees(env):
     return list(env.get_doctree("index").findall(addnodes.toctree))
 
 
+def parts(env):
+    return toctrees(env)[:PARTS]
+
+
 def series(env):
     """The pages of the series in reading order."""
-    return toctrees(env)[0]["includefiles"]
+    return [page for part in parts(env) for page in part["includefiles"]]
 
 
 def name_of_deleted(app, env, node, contnode):
@@ -86,8 +91,10 @@ def fill(app, pagename, templatename, context, doctree):
         pages = list(zip(titles, links, [one == pagename for one in names], strict=True))
         return toctree["caption"], pagename in names, pages
 
-    (caption, inside, pages), *context["groups"] = map(group, toctrees(env))
-    context["series"] = caption, pages
+    groups = [group(toctree) for toctree in toctrees(env)]
+    context["parts"], context["groups"] = groups[:PARTS], groups[PARTS:]
+    context["series"] = [page for *_, pages in context["parts"] for page in pages]
+    inside = pagename in series(env)
     context["minutes"] = env.metadata[pagename]["minutes"] if inside else None
     context["contents"] = contents(env, pagename)
     context["furo_hide_toc"] = True  # the contents are in the sidebar, at every width

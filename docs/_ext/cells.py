@@ -25,12 +25,18 @@ def is_code(node):
 
 
 def fold_below_figure(block):
-    """Move the block behind the figure that follows it: see pictures.scrape."""
+    """Move the block behind the figure that follows it: see pictures.scrape.
+
+    What is not measured yet has no figure; then the block goes.
+    """
     cell, start = block.parent, block.parent.index(block)
     block["classes"].append("picture-code")
     later = itertools.takewhile(lambda at: not is_code(cell[at]), range(start + 1, len(cell)))
     ends = (at for at in later if cell[at].astext().endswith(END))
-    after = next(ends, start) + 1  # of what is not measured yet, there is no figure
+    if (figure := next(ends, None)) is None:
+        cell.remove(block)
+        return
+    after = figure + 1
     before, end = (nodes.raw("", text, format="html") for text in (BEFORE, "</details>"))
     cell[start:after] = [*cell[start + 1 : after], before, block, end]
 

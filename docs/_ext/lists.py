@@ -2,7 +2,7 @@
 
 .. lessons-table::      the lessons, each with its size and its page
 
-.. pages-list::         the pages of the series, and how long each takes
+.. pages-list::         the pages of the series by part, and how long each takes
 
 .. beyond-toctree::     the pages of the lessons in beyond/, in the order of lessons.toml
 """
@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from tools.pages.directives import lessons_table
 from tools.series import load
 
-from .around import series
+from .around import parts
 
 
 class LessonsTable(SphinxDirective):
@@ -45,15 +45,19 @@ class PagesList(SphinxDirective):
 def fill(app, doctree, docname):
     env = app.env
     for place in list(doctree.findall(pages_list)):
-        items, total = nodes.enumerated_list(enumtype="arabic", prefix="", suffix="."), 0
-        for page in series(env):
-            facts, address = env.metadata[page], app.builder.get_relative_uri(docname, page)
-            link = nodes.reference("", env.titles[page].astext(), internal=True, refuri=address)
-            text = nodes.Text(f", {facts['minutes']} minutes. {facts['description']}")
-            items += nodes.list_item("", addnodes.compact_paragraph("", "", link, text))
-            total += facts["minutes"]
+        found, number, total = [], 1, 0
+        for part in parts(env):
+            items = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".", start=number)
+            for page in part["includefiles"]:
+                facts, address = env.metadata[page], app.builder.get_relative_uri(docname, page)
+                link = nodes.reference("", env.titles[page].astext(), internal=True, refuri=address)
+                text = nodes.Text(f", {facts['minutes']} minutes. {facts['description']}")
+                items += nodes.list_item("", addnodes.compact_paragraph("", "", link, text))
+                total += facts["minutes"]
+            found += [nodes.paragraph("", "", nodes.strong("", part["caption"])), items]
+            number += len(items)
         words = f"In all {total} minutes, without the folded sections."
-        place.replace_self([items, nodes.paragraph("", words)])
+        place.replace_self([*found, nodes.paragraph("", words)])
 
 
 def setup(app):

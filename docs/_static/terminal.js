@@ -22,6 +22,7 @@ for (const terminal of document.querySelectorAll(".terminal")) {
     for (const line of lines) line.hidden = Number(line.dataset.at) > seconds;
     play.textContent = before !== null ? "Pause" : seconds < end ? "Continue" : "Play";
     clock.textContent = `${seconds.toFixed(1)} of ${end.toFixed(1)} s`;
+    screen.scrollTop = screen.scrollHeight;
   }
 
   function frame(now) {
@@ -29,7 +30,6 @@ for (const terminal of document.querySelectorAll(".terminal")) {
     seconds = Math.min(end, seconds + Math.max(0, now - before) / 1000);
     before = seconds < end ? now : null;
     draw();
-    screen.scrollTop = screen.scrollHeight;
     next = requestAnimationFrame(frame);
   }
 

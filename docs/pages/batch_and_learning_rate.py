@@ -73,7 +73,8 @@ axes.legend()
 
 # %% [markdown]
 # If two of your runs differ, check first that everything else is equal: the data, the initial
-# weights and the order of the samples (one permutation, distributed over the ranks).
+# weights and the order of the samples (one permutation, distributed over the ranks;
+# :doc:`beyond_random_seed_offset` shows ranks that draw their own).
 
 # %% [markdown]
 # If you only add processes

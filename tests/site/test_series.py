@@ -43,6 +43,8 @@ def test_every_page_has_all_chapters_beside_it_and_opens_its_own_group(name):
     assert [("" if link == "#" else link.removesuffix(".html"), n) for link, n in order] == (
         chapters(name)
     )
+    captions = re.findall(r'<p class="caption"><span class="caption-text">(.*?)</span>', side)
+    assert captions == re.findall(r"(?m)^   :caption: (Part .*)$", INDEX)
     groups = re.findall(r"(?s)<details( open)?>(.*?)</details>", side)
     assert len(groups) == 3
     for is_open, group in groups:

@@ -38,6 +38,13 @@ def _judge(run):
                 f"epoch {done} of {total} was saved; after the restart {worker.name} ran "
                 f"{len(worker.epochs)} epochs, not {total - done}"
             )
+    for worker in again.trained:
+        late = [fact["step"] for fact in worker.all("loaded")]
+        if step := next((n for n in late if 0 < n < worker.number_of_steps), None):
+            return False, (
+                f"{worker.name} loads a checkpoint again after step {step}, and what was trained "
+                "since that was saved is lost: load once, before the first epoch"
+            )
     return True, f"all {len(again.trained)} ranks resumed after epoch {done}"
 
 

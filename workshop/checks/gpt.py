@@ -31,7 +31,8 @@ def prints_the_same(run):
 
     Compare your numbers with the lesson's: which lines are missing, from which step on do they
     differ, and is it by a factor? If the gradients of the first steps are right: is the learning
-    rate? If only after a resume: what was not saved, or not restored?
+    rate? If only those of the validation: does it compute as the training does, as in autocast? If
+    only after a resume: what was not saved, or not restored?
     """
     right = _lines(run.reference)
     if told := _difference(run, right):
@@ -111,6 +112,9 @@ def _same(run, of_ranks):
                 compared += 1
                 if not math.isclose(has, wants, rel_tol=first if number == 1 else ALIKE):
                     told = f"has length {has:.6g}; the lesson's has {wants:.6g}"
+                    made, due = (one.trained[0].number_of_steps for one in (mine, right))
+                    if made < due and not run.first("fault", "hung", "late") and not run.crash:
+                        told += f", and makes {due} steps, not {made}"
                     return False, f"the gradient of step {number}{_in_run(mine.number)} {told}"
             if not all(math.isclose(*pair, rel_tol=1e-6) for pair in pairs):
                 break  # from here on, rounding decides

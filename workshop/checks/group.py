@@ -95,6 +95,9 @@ def joined(run):
     if sorted(numbers) != list(range(asked)) or sizes != {asked}:
         found = f"ranks {numbers} and world sizes {sorted(sizes)}"
         return False, f"{found}, but {asked} processes were asked for{and_ending(run)}"
+    for worker in members:
+        if (step := worker.first("step")) and step["t"] < worker.first("joined")["t"]:
+            return False, f"rank {worker.rank} joined after its first step: join before you train"
     return True, f"ranks {', '.join(map(str, numbers))}"
 
 
