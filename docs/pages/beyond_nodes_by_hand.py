@@ -128,7 +128,7 @@ Several nodes, started by hand without torchrun
 #    python impatient.py --nodes 2 --gpus 1 --nr 0 --init tcp://localhost:$((20000 + $$ % 10000)) 50 10 2>&1 | tail -n 1
 #
 # **A number given twice.** If both nodes have the number 0, all processes wait for the ranks of
-# node 1, and then end with the same message.
+# node 1, and then end with ``cannot meet the other processes``, too.
 #
 # End the processes on all nodes before you start again, and delete the file, if there is one.
 
