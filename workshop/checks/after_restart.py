@@ -39,7 +39,7 @@ def _judge(run):
                 f"{len(worker.epochs)} epochs, not {total - done}"
             )
     for worker in again.trained:
-        late = [fact["step"] for fact in worker.all("loaded")]
+        late = [fact["step"] for fact in worker.all("loaded") if fact["path"]]  # not from memory
         if step := next((n for n in late if 0 < n < worker.number_of_steps), None):
             return False, (
                 f"{worker.name} loads a checkpoint again after step {step}, and what was trained "

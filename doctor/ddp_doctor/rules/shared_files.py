@@ -60,7 +60,7 @@ def read_too_early(run):
     """
     for reader in run.ranks if not lines_with(run, WAITS) else ():
         for read in filter(itemgetter("path"), reader.all("loaded")):
-            for writer in run.ranks:
+            for writer in [one for one in run.ranks if one.node == reader.node]:
                 saved = [fact for fact in writer.all("saved") if _is_of(run, fact, read)]
                 last = max(saved, key=lambda fact: fact["t"], default=None)
                 if last and writer is not reader and _made(reader, read) <= _made(writer, last):
